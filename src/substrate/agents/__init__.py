@@ -1,0 +1,1 @@
+"""The rules put to work: registry, invoker, hooks and the agent loop."""

@@ -1,0 +1,1 @@
+"""Toolbox, ToolInvoker and what they are made of."""

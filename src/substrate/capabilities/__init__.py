@@ -1,0 +1,1 @@
+"""Machinery on top of the agents layer."""

@@ -1,0 +1,1 @@
+"""Where scripts run, one sandbox a file."""

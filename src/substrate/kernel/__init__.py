@@ -1,0 +1,1 @@
+"""Frozen contracts and values: no I/O, no event loop, no logging."""

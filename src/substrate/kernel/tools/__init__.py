@@ -1,0 +1,1 @@
+"""What a tool, a chain and an approval are."""

@@ -1,0 +1,1 @@
+"""Where artifacts lie: in memory, in files."""
