@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
-__all__ = ["Hook", "HookDispatcher", "HookEvent"]
+import msgspec
+
+from substrate.kernel.tools.chain import CallStatus, Ran, Reason
+
+__all__ = ["Hook", "HookDispatcher", "HookEvent", "ProgressSink", "ProgressStep"]
 
 
 class HookEvent(enum.StrEnum):
@@ -35,3 +39,18 @@ class HookDispatcher(Protocol):
     async def dispatch(self, event: HookEvent, context: Mapping[str, Any]) -> None:
         """Tell every observer of `event`; never raises, bounded in time."""
         ...
+
+
+class ProgressStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of one call as it happens: `TOOL_CALL` before it runs, `TOOL_RESULT` after, always."""
+
+    kind: Literal["TOOL_CALL", "TOOL_RESULT"]
+    tool: str
+    call_id: str
+    seq: int | None = None
+    status: CallStatus | None = None
+    reason: Reason | None = None
+    ran: Ran | None = None
+
+
+ProgressSink: TypeAlias = Callable[[ProgressStep], Awaitable[None] | None]

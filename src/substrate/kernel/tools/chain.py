@@ -121,7 +121,8 @@ class InvocationResult(msgspec.Struct, frozen=True, kw_only=True):
     `structured` its structured content in plain form. What is too big to carry
     is replaced by `preview` and `artifact_ref`; media lie in `files`; blocks that
     are neither text nor bytes stay in `content`. `empty` says that the tool
-    returned nothing at all, as against the empty text.
+    returned nothing at all, as against the empty text. `told` is what the caller
+    should know besides: that and by whom the arguments were edited.
     """
 
     status: InvocationStatus
@@ -135,6 +136,7 @@ class InvocationResult(msgspec.Struct, frozen=True, kw_only=True):
     content: tuple[ContentBlock, ...] = ()
     replayed: bool = False
     empty: bool = False
+    told: str | None = None
 
     @property
     def value(self) -> Any:

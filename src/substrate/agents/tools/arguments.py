@@ -1,0 +1,235 @@
+"""The arguments of a call: snapshot, check, repair, and where artifact refs stand in them.
+
+A `Snapshot` is taken once, as the arguments were sent. Nobody outside ever holds
+what lies in it: consumers get decoded copies, the tool the last one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
+
+from substrate.agents.tools.shown import preview
+from substrate.agents.tools.traits import Fault, Traits
+from substrate.kernel.errors import Refused
+from substrate.kernel.values import decode, digest, encode, plain
+
+__all__ = ["REF_KEY", "Arguments", "Path", "Snapshot", "check", "find_refs", "snapshot_of"]
+
+REF_KEY = "$artifact"
+Path = tuple[str | int, ...]
+
+_CONTAINERS = (dict, list, tuple, bytearray, memoryview)
+_PREVIEW_BYTES = 200
+_MOST_FAULTS = 8
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The arguments as they were sent, in plain form, and their digest."""
+
+    plain: Any
+    digest: str
+    _data: bytes | None = None
+
+    @property
+    def data(self) -> bytes:
+        """The encoded arguments."""
+        if self._data is None:
+            self._data = encode(self.plain)
+        return self._data
+
+    def copy(self) -> Any:
+        """A copy for a consumer, who may do with it what he likes."""
+        values = self.plain
+        if type(values) is dict:
+            flat = cast("dict[str, Any]", values)
+            if not any(isinstance(item, _CONTAINERS) for item in flat.values()):
+                return flat.copy()
+        return decode(self.data)
+
+    def preview(self) -> str:
+        """The arguments as bounded text."""
+        return preview(self.plain, _PREVIEW_BYTES)
+
+
+def snapshot_of(name: str, arguments: Any) -> Snapshot:
+    """Take the snapshot; refuses what cannot be encoded (`invalid_arguments`)."""
+    try:
+        values = plain(arguments)
+        return Snapshot(values, digest(name, values))
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"the arguments of {name!r} cannot be passed: {error}"
+        raise Refused(message, reason="invalid_arguments", status="error") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Arguments that fit the tool's schema; `refs` are the places of artifact refs."""
+
+    snapshot: Snapshot
+    refs: tuple[Path, ...] = ()
+    repaired: tuple[str, ...] = ()
+
+
+def check(traits: Traits, snapshot: Snapshot) -> Arguments:
+    """The gate's work: every fault named by path, JSON text decoded once where it must be."""
+    values = snapshot.plain
+    if isinstance(values, dict) and traits.is_valid(cast("Any", values)):
+        refs = find_refs(cast("dict[str, Any]", values))
+        if not refs and traits.bind is not None:
+            _bind_or_refuse(traits, snapshot)
+        return Arguments(snapshot, refs)
+    return _check_slowly(traits, snapshot)
+
+
+def _bind_or_refuse(traits: Traits, snapshot: Snapshot) -> None:
+    from substrate.agents.tools.traits import BindError
+
+    try:
+        cast("Any", traits.bind)(snapshot.copy())
+    except BindError as error:
+        refuse_faults(traits, error.faults)
+
+
+def _check_slowly(traits: Traits, snapshot: Snapshot) -> Arguments:
+    values, repaired = snapshot.copy(), list[str]()
+    if isinstance(values, str):
+        decoded = _decode_json(values)
+        if not isinstance(decoded, dict):
+            _refuse(traits, [f"expected an object of arguments, found the text {preview(values, 80)}"])
+        values = cast("dict[str, Any]", decoded)
+        repaired.append("$")
+    if not isinstance(values, dict):
+        _refuse(traits, [f"expected an object of arguments, found {type(values).__name__}"])
+    refs = find_refs(cast("Any", values))
+    faults = _open_faults(traits, values, refs)
+    if faults and _repair(traits, values, faults, repaired):
+        refs = find_refs(cast("Any", values))
+        faults = _open_faults(traits, values, refs)
+    if faults:
+        refuse_faults(traits, faults)
+    checked = Snapshot(values, snapshot.digest)
+    if not refs and traits.bind is not None:
+        _bind_or_refuse(traits, checked)
+    return Arguments(checked, refs, tuple(repaired))
+
+
+def _open_faults(traits: Traits, values: Any, refs: tuple[Path, ...]) -> list[Fault]:
+    """The faults that no artifact ref can be the cause of."""
+    faults = traits.faults(values)
+    if not refs:
+        return faults
+    return [fault for fault in faults if not any(_may_lie_in(fault, ref) for ref in refs)]
+
+
+def _may_lie_in(fault: Fault, ref: Path) -> bool:
+    below = fault.path[: len(ref)] == ref
+    above = fault.is_combinator and ref[: len(fault.path)] == fault.path
+    return below or above
+
+
+def _repair(traits: Traits, values: Any, faults: list[Fault], repaired: list[str]) -> bool:
+    """Decode JSON text where the schema wants an object or array and not text; once."""
+    for path in {fault.path for fault in faults if isinstance(fault.instance, str)}:
+        if not path:
+            continue
+        holder = _at(values, path[:-1])
+        decoded = _decode_json(holder[path[-1]])
+        if not isinstance(decoded, dict | list):
+            continue
+        text, holder[path[-1]] = holder[path[-1]], decoded
+        before = {fault.path for fault in faults}
+        still = [f for f in traits.faults(values) if f.path[: len(path)] == path]
+        if any(f.path == path and f.path in before for f in still) or _wants_text(faults, path):
+            holder[path[-1]] = text
+        else:
+            repaired.append(_written(path))
+    return bool(repaired)
+
+
+def _wants_text(faults: list[Fault], path: Path) -> bool:
+    """A fault of another kind than the type means that text is what is wanted there."""
+    kinds = {fault.keyword for fault in faults if fault.path == path}
+    return not kinds <= {"type", "anyOf", "oneOf"}
+
+
+def _decode_json(text: Any) -> Any:
+    """Strict JSON, or None."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _no_constant(name: str) -> NoReturn:
+    msg = f"{name} is not JSON"
+    raise ValueError(msg)
+
+
+def _at(values: Any, path: Path) -> Any:
+    for step in path:
+        values = values[step]
+    return values
+
+
+def _written(path: Path) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def find_refs(values: dict[str, Any]) -> tuple[Path, ...]:
+    """The places of artifact refs in the arguments, at any depth.
+
+    Refuses (`bad_ref`) the key `$artifact` beside others or with a value that is no text.
+    """
+    refs: list[Path] = []
+    for key, item in values.items():
+        if isinstance(item, dict | list):
+            refs.extend(_refs_in(item, (key,)))
+    return tuple(refs)
+
+
+def _refs_in(value: Any, path: Path) -> Iterator[Path]:
+    if isinstance(value, dict):
+        entries = cast("Mapping[str, Any]", value)
+        if REF_KEY in entries:
+            _require_ref(entries, path)
+            yield path
+        else:
+            for key, item in entries.items():
+                yield from _refs_in(item, (*path, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(cast("list[Any]", value)):
+            yield from _refs_in(item, (*path, index))
+
+
+def _require_ref(entries: Mapping[str, Any], path: Path) -> None:
+    place = _written(path)
+    if len(entries) > 1:
+        message = f"{place}: {{'$artifact': ref}} stands for a whole value; other keys beside it"
+    elif not isinstance(entries[REF_KEY], str):
+        message = f"{place}: the value of '$artifact' is a ref as text, not {entries[REF_KEY]!r:.80}"
+    else:
+        return
+    raise Refused(message, reason="bad_ref", status="error")
+
+
+def refuse_faults(traits: Traits, faults: list[Fault]) -> NoReturn:
+    """Raise the refusal that names every fault by its path."""
+    _refuse(
+        traits,
+        [f"{_written(f.path)}: {f.message}" if f.path else f.message for f in faults],
+    )
+
+
+def _refuse(traits: Traits, faults: list[str]) -> NoReturn:
+    shown = faults[:_MOST_FAULTS]
+    if len(faults) > len(shown):
+        shown.append(f"and {len(faults) - len(shown)} more")
+    message = f"invalid arguments for {traits.name!r}: " + "; ".join(shown)
+    raise Refused(message, reason="invalid_arguments", status="error")

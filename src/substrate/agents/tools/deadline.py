@@ -1,0 +1,240 @@
+"""Hold a deadline whatever the awaited code does: by leaving it behind, not by waiting for its end.
+
+A task for every call would cost more than all gates together. So a coroutine
+that has never been seen to suspend is stepped in the caller's own task, which
+costs nothing where it again does not suspend. One that does suspend is driven on
+right there, since its scopes (`asyncio.timeout`, task groups) remember the task
+that they were entered in; from its next call on it gets a task of its own
+(`Pace`). Python 3.12 has eager tasks, which give both at once.
+
+A `CancelledError` that arrives while we drive somebody's coroutine belongs to it
+first: it may come of its own `asyncio.timeout`. Only a cancellation count that
+stays above the level at entry is the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeAlias, TypeVar, cast
+
+__all__ = ["GRACE_S", "DeadlineExceededError", "OnLate", "Pace", "ToolExitError", "run_bounded"]
+
+T = TypeVar("T")
+
+GRACE_S = 0.25
+"""Seconds that a cancelled coroutine gets to end before it is left behind."""
+
+OnLate: TypeAlias = "Callable[[asyncio.Task[Any]], None]"
+
+_EAGER = sys.version_info >= (3, 12)
+
+
+class DeadlineExceededError(Exception):
+    """The time is over; what was awaited was left behind."""
+
+
+class ToolExitError(Exception):
+    """SystemExit or KeyboardInterrupt, raised by what was awaited: it must not end the loop."""
+
+
+class Pace:
+    """What was seen of one coroutine function: has it ever suspended?"""
+
+    __slots__ = ("suspends",)
+
+    def __init__(self) -> None:
+        self.suspends = _EAGER
+
+
+async def run_bounded(
+    coro: Coroutine[Any, Any, T], seconds: float, on_late: OnLate, pace: Pace | None = None
+) -> T:
+    """Await `coro` for at most `seconds`.
+
+    Raises:
+        DeadlineExceededError: It is late; it was cancelled and handed to `on_late`.
+        asyncio.CancelledError: The caller was cancelled (and `coro` with it, with a
+            grace of `GRACE_S`, then handed to `on_late`), or `coro` raised it of its
+            own: then the caller's `cancelling()` count is as before.
+        ToolExitError: It raised SystemExit or KeyboardInterrupt.
+    """
+    if pace is None or pace.suspends:
+        return await _in_task(coro, seconds, on_late)
+    steps = _InPlace(coro, seconds, on_late)
+    try:
+        return await steps
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _exit_error(error) from error
+    finally:
+        pace.suspends = steps.suspended
+
+
+async def _in_task(coro: Coroutine[Any, Any, T], seconds: float, on_late: OnLate) -> T:
+    if sys.version_info >= (3, 12):
+        task = asyncio.Task(
+            _contained(coro), loop=asyncio.get_running_loop(), eager_start=True
+        )
+        if task.done():
+            return task.result()
+    else:
+        task = asyncio.create_task(_contained(coro))
+    try:
+        await asyncio.wait((task,), timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait((task,), timeout=GRACE_S)
+        if task.done():
+            _consume(task)
+        else:
+            on_late(task)
+        raise
+    if task.done():
+        return task.result()
+    task.cancel()
+    on_late(task)
+    raise DeadlineExceededError
+
+
+async def _contained(coro: Coroutine[Any, Any, T]) -> T:
+    """A task that raised one of these would stop the event loop."""
+    try:
+        return await coro
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _exit_error(error) from error
+
+
+def _exit_error(error: BaseException) -> ToolExitError:
+    return ToolExitError(f"{type(error).__name__}: {error}")
+
+
+def _consume(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+class _InPlace(Generic[T]):
+    """A coroutine stepped in the awaiting task, until it ends or is handed over."""
+
+    __slots__ = (
+        "_coro", "_expired", "_leaving", "_level", "_loop", "_on_late", "_seconds", "_task",
+        "_timer", "_until", "_waker", "suspended",
+    )  # fmt: skip
+
+    _loop: asyncio.AbstractEventLoop
+    _task: asyncio.Task[Any]
+    _timer: asyncio.TimerHandle
+    _waker: asyncio.Future[None]
+
+    def __init__(self, coro: Coroutine[Any, Any, T], seconds: float, on_late: OnLate) -> None:
+        self._coro = coro
+        self._seconds = seconds
+        self._on_late = on_late
+        self.suspended = False
+
+    def __await__(self) -> Generator[Any, None, T]:
+        try:
+            blocker = self._coro.send(None)
+        except StopIteration as stop:
+            return stop.value
+        self.suspended = True
+        self._loop = asyncio.get_running_loop()
+        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._level = self._task.cancelling()
+        self._expired = self._leaving = False
+        self._until = self._loop.time() + self._seconds
+        self._timer = self._loop.call_at(self._until, self._expire)
+        try:
+            return (yield from self._drive(blocker))
+        finally:
+            self._timer.cancel()
+
+    def _drive(self, blocker: Any) -> Generator[Any, None, T]:
+        while True:
+            error = yield from self._until_ready(blocker)
+            if self._expired:
+                self._hand_over(blocker)
+                raise asyncio.CancelledError if self._leaving else DeadlineExceededError
+            try:
+                blocker = self._coro.send(None) if error is None else self._coro.throw(error)
+            except StopIteration as stop:
+                if self._task.cancelling() > self._level:
+                    raise asyncio.CancelledError from None
+                return stop.value
+            self._watch_caller()
+
+    def _until_ready(
+        self, blocker: Any
+    ) -> Generator[Any, None, asyncio.CancelledError | None]:
+        """Wait as the task itself would; the error to throw into the coroutine, if any."""
+        if blocker is None:  # a bare yield, as in asyncio.sleep(0)
+            try:
+                yield
+            except asyncio.CancelledError as error:
+                self._watch_caller()
+                return error
+            return None
+        blocker._asyncio_future_blocking = False  # as a task does  # noqa: SLF001
+        blocker.add_done_callback(self._wake)
+        try:
+            while not (blocker.done() or self._expired):
+                self._waker = self._loop.create_future()
+                try:
+                    yield from self._waker
+                except asyncio.CancelledError as error:
+                    self._watch_caller()
+                    if not blocker.cancel():  # else it ends by itself, and tells the coroutine
+                        return error
+        finally:
+            blocker.remove_done_callback(self._wake)
+        return None
+
+    def _watch_caller(self) -> None:
+        """Arm the grace where the caller was cancelled; the old deadline where that is over."""
+        leaving = self._task.cancelling() > self._level
+        if leaving == self._leaving:
+            return
+        self._leaving = leaving
+        self._timer.cancel()
+        until = self._loop.time() + GRACE_S if leaving else self._until
+        self._timer = self._loop.call_at(until, self._expire)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._wake()
+
+    def _wake(self, _: object = None) -> None:
+        if hasattr(self, "_waker") and not self._waker.done():
+            self._waker.set_result(None)
+
+    def _hand_over(self, blocker: Any) -> None:
+        """A new task goes on waiting where the coroutine stood, and is then cancelled.
+
+        Cancelling before its first step would never reach the coroutine.
+        """
+        task = self._loop.create_task(_contained(_carry_on(self._coro, blocker)))
+        self._loop.call_soon(task.cancel)
+        self._on_late(task)
+
+
+@types.coroutine
+def _again(blocker: Any) -> Generator[Any, None, None]:
+    if blocker is not None:
+        blocker._asyncio_future_blocking = True  # noqa: SLF001
+    yield blocker
+
+
+async def _carry_on(coro: Coroutine[Any, Any, T], blocker: Any) -> T:
+    error: BaseException | None = None
+    while True:
+        try:
+            await _again(blocker)
+        except BaseException as raised:  # noqa: BLE001  # it is the coroutine's to handle
+            error = raised
+        try:
+            blocker = coro.send(None) if error is None else coro.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        error = None

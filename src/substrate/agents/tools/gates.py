@@ -1,0 +1,650 @@
+"""The gates of a call, in the order in which it passes them.
+
+One small function a gate: explicit inputs, and what the next gate needs as its
+result, so that a forgotten gate is a type error. A gate refuses by raising
+`Refused`. The pipeline that calls them is `ToolInvoker.pass_gates`; only it may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast, runtime_checkable
+
+from substrate.agents.tools.approvals import STEP_S, Approver, decide
+from substrate.agents.tools.arguments import (
+    REF_KEY,
+    Arguments,
+    Snapshot,
+    check,
+    refuse_faults,
+    snapshot_of,
+)
+from substrate.agents.tools.deadline import (
+    DeadlineExceededError,
+    OnLate,
+    ToolExitError,
+    run_bounded,
+)
+from substrate.agents.tools.lanes import Lane
+from substrate.agents.tools.session import Answered, Handle, InvokerSession
+from substrate.agents.tools.shaping import text_of
+from substrate.agents.tools.traits import BindError, Traits, TraitsSource, nearest
+from substrate.kernel.blobs import ArtifactStream, BlobStore
+from substrate.kernel.context import RunContext
+from substrate.kernel.errors import Fenced, InDoubt, NotDone, Refused, RunCancelled
+from substrate.kernel.hooks import ProgressSink, ProgressStep
+from substrate.kernel.journal import CallIntent, CallOutcome, Journal
+from substrate.kernel.tools.chain import CallStatus, InvocationResult, Ran, Reason
+from substrate.kernel.tools.tools import (
+    CallSite,
+    ToolCallRequest,
+    ToolEffect,
+    ToolExecutionResult,
+    ToolRisk,
+)
+from substrate.kernel.values import decode
+
+__all__ = [
+    "Cleared",
+    "Guard",
+    "Noted",
+    "Outcome",
+    "Ready",
+    "SessionView",
+    "announce_call",
+    "check_arguments",
+    "check_cancelled",
+    "clear_risk",
+    "execute",
+    "find_tool",
+    "recall",
+    "require_callable",
+    "resolve_refs",
+    "run_guards",
+    "settle_outcome",
+    "spend_budget",
+    "take_slot",
+    "take_snapshot",
+    "write_intent",
+]
+
+_log = logging.getLogger("substrate.invoker")
+
+MOST_ABANDONED = 64
+"""Calls of one invoker that may run on after they were given up; beyond, tools are `busy`."""
+
+
+@dataclass(slots=True)
+class Noted:
+    """What is known of a call so far. It starts at the worst, and is only improved."""
+
+    call: ToolCallRequest
+    tool: str
+    started_at: float
+    status: CallStatus = "error"
+    reason: Reason | None = "internal"
+    ran: Ran = "no"
+    message: str = ""
+    snapshot: Snapshot | None = None
+    traits: Traits | None = None
+    risk: ToolRisk | None = None
+    decision: str | None = None
+    decided_by: str | None = None
+    edited: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
+    run_at: float = 0.0
+    ran_until: float = 0.0
+    announced: bool = False
+    result: InvocationResult | None = None
+    told: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """What a guard may see of the chain: read-only."""
+
+    _session: InvokerSession = field(repr=False)
+
+    @property
+    def chain_id(self) -> str:
+        """The chain's id."""
+        return self._session.chain_id
+
+    @property
+    def scope(self) -> str:
+        """The id of its scope."""
+        return self._session.scope
+
+    @property
+    def script(self) -> str | None:
+        """The source of the script, where there is one."""
+        return self._session.script
+
+    @property
+    def trace(self) -> Sequence[Any]:
+        """The records of the calls that have ended."""
+        return self._session.trace
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """A call whose arguments fit and whose risk is accepted: what guards judge."""
+
+    call: ToolCallRequest
+    traits: Traits
+    checked: Arguments
+    risk: ToolRisk
+    session: SessionView
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """A copy of the arguments that will run."""
+        return self.checked.snapshot.copy()
+
+    @property
+    def site(self) -> CallSite | None:
+        """Where in the script the call is written."""
+        return self.call.site
+
+
+@runtime_checkable
+class Guard(Protocol):
+    """The one extension line: judges a cleared call, in order, and fails closed.
+
+    A guard refuses by raising `Refused("why")`; whatever else it raises, and taking
+    longer than five seconds, refuses too. An optional `saw(cleared, output)` is
+    called after the tool returned and before its result is shaped.
+    """
+
+    async def check(self, cleared: Cleared, /) -> None:
+        """Return to let the call pass; raise `Refused` to refuse it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A cleared call with its refs resolved: what the tool is run with."""
+
+    cleared: Cleared
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a started call."""
+
+    status: CallStatus
+    ran: Ran
+    reason: Reason | None = None
+    message: str = ""
+    output: ToolExecutionResult | None = None
+
+
+# 1 snapshot and recall -----------------------------------------------------------------
+
+
+def take_snapshot(call: ToolCallRequest) -> Snapshot:
+    """The arguments as sent, encoded once: what is checked, approved, digested and run."""
+    return snapshot_of(call.name, call.arguments)
+
+
+async def recall(
+    call: ToolCallRequest, snapshot: Snapshot, session: InvokerSession
+) -> InvocationResult | Answered:
+    """The answer that this call id already has (waiting for one in flight), or its new entry."""
+    known = session.answers.get(call.call_id)
+    if known is None:
+        entry = session.answers[call.call_id] = Answered(call.name, snapshot.digest)
+        return entry
+    if (known.tool, known.digest) != (call.name, snapshot.digest):
+        message = (
+            f"call id {call.call_id!r} was used before for {known.tool!r} with other"
+            " arguments; a new call needs a new id"
+        )
+        raise Refused(message, reason="conflict", status="error")
+    if known.result is not None:
+        return known.result
+    waiter: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
+    known.waiters.append(waiter)
+    return await waiter
+
+
+# 2 budget ------------------------------------------------------------------------------
+
+
+def spend_budget(session: InvokerSession) -> None:
+    """A slot of `max_tool_calls` is reserved, and the chain has time left."""
+    if session.clock.left() <= 0:
+        raise _out_of_time(session)
+    if not session.reserve():
+        most = session.policy.max_tool_calls
+        message = f"the budget of {most} tool calls of this chain is spent; finish without more"
+        raise Refused(message, reason="budget", status="error")
+
+
+def _out_of_time(session: InvokerSession) -> Refused:
+    limit = session.policy.total_timeout_s
+    return Refused(f"the chain's {limit:g}s are over", reason="budget", status="error")
+
+
+# 3 registry lookup ---------------------------------------------------------------------
+
+
+def find_tool(source: TraitsSource, name: str) -> Traits:
+    """The tool of this raw name or identifier."""
+    traits = source.traits(name)
+    if traits is None:
+        near = nearest(name, source.names())
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise Refused(f"no tool named {name!r}{hint}", reason="unknown_tool", status="error")
+    return traits
+
+
+# 4 type gate ---------------------------------------------------------------------------
+
+
+def require_callable(traits: Traits, session: InvokerSession) -> Traits:
+    """The tool runs here, and may be called from where the call comes."""
+    if traits.run is None:
+        why = "it runs at the model's provider"
+    elif session.direct:
+        return traits
+    elif traits.kind == "provider":
+        why = "it is defined by the model's provider"
+    elif traits.is_chain:
+        why = "a chain cannot start chains"
+    else:
+        return traits
+    message = f"{traits.name!r} cannot be called from a script: {why}"
+    raise Refused(message, reason="not_callable_from_chain", status="error")
+
+
+# 5 arguments ---------------------------------------------------------------------------
+
+
+def check_arguments(traits: Traits, snapshot: Snapshot) -> Arguments:
+    """The arguments fit the tool's schema; every fault is named by its path."""
+    return check(traits, snapshot)
+
+
+# 6 risk and approval -------------------------------------------------------------------
+
+
+async def clear_risk(
+    noted: Noted, traits: Traits, arguments: Arguments, approver: Approver
+) -> Cleared:
+    """The risk is one that runs unasked, or somebody said yes to exactly these arguments."""
+    call, session = noted.call, approver.session
+    if (
+        traits.classify_risk is None
+        and traits.requires_approval is False
+        and traits.risk <= session.policy.max_risk_unapproved
+    ):
+        noted.risk = traits.risk
+        return Cleared(call, traits, arguments, traits.risk, SessionView(session))
+    verdict = await decide(call, traits, arguments, approver)
+    noted.risk, noted.decision, noted.decided_by = verdict.risk, verdict.decision, verdict.decided_by
+    noted.edited, noted.told = verdict.edited, verdict.told
+    return Cleared(call, traits, verdict.arguments, verdict.risk, SessionView(session))
+
+
+# 7 guards ------------------------------------------------------------------------------
+
+
+async def run_guards(guards: Sequence[Guard], cleared: Cleared, leave: OnLate) -> None:
+    """Every guard let the call pass."""
+    for guard in guards:
+        try:
+            await run_bounded(cast("Any", guard.check(cleared)), STEP_S, leave)
+        except Refused as refusal:
+            raise Refused(refusal.message, reason="guard") from None
+        except (Exception, ToolExitError) as error:
+            raise _guard_failed(guard, error) from None
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _guard_failed(guard, error) from None
+
+
+def _guard_failed(guard: Guard, error: BaseException) -> Refused:
+    late = isinstance(error, DeadlineExceededError)
+    what = f"gave no answer within {STEP_S:g}s" if late else f"failed: {_said(error)}"
+    return Refused(f"the guard {type(guard).__name__} {what}", reason="guard")
+
+
+def let_guards_see(
+    guards: Sequence[Guard], cleared: Cleared, output: ToolExecutionResult
+) -> None:
+    """Tell the guards that want it what the tool returned."""
+    for guard in guards:
+        saw = cast("Callable[..., None] | None", getattr(guard, "saw", None))
+        if saw is None:
+            continue
+        try:
+            saw(cleared, output)
+        except Exception:
+            _log.warning("%s.saw failed", type(guard).__name__, exc_info=True)
+
+
+# 8 inbound refs ------------------------------------------------------------------------
+
+
+async def resolve_refs(cleared: Cleared, session: InvokerSession, leave: OnLate) -> Ready:
+    """Every artifact ref is replaced by its content, and the whole fits the schema again."""
+    arguments, traits = cleared.checked, cleared.traits
+    if not arguments.refs:
+        return Ready(cleared, _for_tool(traits, arguments.snapshot.copy()))
+    values = arguments.snapshot.copy()
+    stand_ins = arguments.snapshot.copy()
+    for path in arguments.refs:
+        holder, shadow = _holder(values, path), _holder(stand_ins, path)
+        ref = holder[path[-1]][REF_KEY]
+        content = await _content(ref, path, traits, session, leave)
+        holder[path[-1]] = content
+        shadow[path[-1]] = {} if isinstance(content, ArtifactStream) else content
+    _check_again(traits, stand_ins)
+    return Ready(cleared, _for_tool(traits, values))
+
+
+def _holder(values: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path[:-1]:
+        values = values[step]
+    return values
+
+
+def _check_again(traits: Traits, values: dict[str, Any]) -> None:
+    faults = [f for f in traits.faults(values) if not (f.path and f.path[0] in traits.streams)]
+    if faults:
+        refuse_faults(traits, faults)
+
+
+async def _content(
+    ref: str,
+    path: tuple[str | int, ...],
+    traits: Traits,
+    session: InvokerSession,
+    leave: OnLate,
+) -> Any:
+    handle, store = session.handle(ref), session.store
+    if store is None or handle is None:
+        why = "there is no artifact store" if store is None else "it was not issued in this scope"
+        message = f"the artifact ref {ref!r:.100} does not resolve: {why}"
+        raise Refused(message, reason="bad_ref", status="error")
+    if len(path) == 1 and path[0] in traits.streams:
+        return ArtifactStream(store, handle.blob, size=handle.size, media_type=handle.media_type)
+    left = max(session.clock.left(), 0.0)
+    try:
+        return await run_bounded(_read(store, handle), left, leave)
+    except DeadlineExceededError:
+        raise _out_of_time(session) from None
+    except Exception as error:
+        message = f"the artifact {ref!r:.100} could not be read: {_said(error)}"
+        raise Refused(message, reason="bad_ref", status="error") from None
+
+
+async def _read(store: BlobStore, handle: Handle) -> Any:
+    data = await store.resolve(handle.blob)
+    if handle.kind == "bytes":
+        return data
+    if handle.kind == "text":
+        return await text_of(data)
+    return decode(data)
+
+
+def _for_tool(traits: Traits, values: dict[str, Any]) -> Mapping[str, Any]:
+    if traits.bind is not None:
+        try:
+            values = traits.bind(values)
+        except BindError as error:
+            refuse_faults(traits, error.faults)
+    if "ctx" in values or "self" in values:
+        return {_RENAMED.get(key, key): value for key, value in values.items()}
+    return values
+
+
+_RENAMED = {"ctx": "ctx_", "self": "self_"}
+
+
+# 9 slot and cancel check ---------------------------------------------------------------
+
+
+@asynccontextmanager
+async def take_slot(
+    session: InvokerSession, lane: Lane, abandoned: int
+) -> AsyncIterator[None]:
+    """A slot of the chain and of the tool is held, taken in order of arrival."""
+    if abandoned >= MOST_ABANDONED:
+        message = (
+            f"{lane.traits.name!r} was not run: {abandoned} calls that were given up are"
+            " still running; try again later"
+        )
+        raise Refused(message, reason="busy", status="error")
+    if not await session.slots.take(max(session.clock.left(), 0.0)):
+        raise _out_of_time(session)
+    try:
+        if lane.slots is not None and not await lane.slots.take(max(session.clock.left(), 0.0)):
+            raise _out_of_time(session)
+        try:
+            if lane.pacer is not None and not await lane.pacer.take(session.clock.left()):
+                raise _out_of_time(session)
+            yield
+        finally:
+            if lane.slots is not None:
+                lane.slots.free()
+    finally:
+        session.slots.free()
+
+
+def check_cancelled(ctx: RunContext | None) -> None:
+    """The run still goes on."""
+    if ctx is not None:
+        ctx.check()
+
+
+# 10 announce ---------------------------------------------------------------------------
+
+
+async def announce_call(sink: ProgressSink | None, cleared: Cleared, leave: OnLate) -> None:
+    """The progress sink was told that the call starts."""
+    if sink is not None:
+        call = cleared.call
+        step = ProgressStep(
+            kind="TOOL_CALL", tool=cleared.traits.name, call_id=call.call_id, seq=call.seq
+        )
+        await tell(sink, step, leave)
+
+
+async def announce_result(sink: ProgressSink | None, noted: Noted, leave: OnLate) -> None:
+    """The progress sink was told what became of the call."""
+    if sink is not None and not noted.announced:
+        noted.announced = True
+        step = ProgressStep(
+            kind="TOOL_RESULT",
+            tool=noted.tool,
+            call_id=noted.call.call_id,
+            seq=noted.call.seq,
+            status=noted.status,
+            reason=noted.reason,
+            ran=noted.ran,
+        )
+        await tell(sink, step, leave)
+
+
+async def tell(sink: ProgressSink, step: ProgressStep, leave: OnLate) -> None:
+    """Tell a sink, bounded; what it raises is logged."""
+    try:
+        told = sink(step)
+        if inspect.isawaitable(told):
+            await run_bounded(_awaited(told), STEP_S, leave)
+    except DeadlineExceededError:
+        _log.warning("a progress sink was given up after %gs", STEP_S)
+    except (Exception, ToolExitError):
+        _log.warning("a progress sink failed", exc_info=True)
+
+
+async def _awaited(awaitable: Awaitable[None]) -> None:
+    await awaitable
+
+
+# 11 intent -----------------------------------------------------------------------------
+
+
+async def write_intent(
+    journal: Journal, cleared: Cleared, session: InvokerSession
+) -> CallIntent | None:
+    """For `once` and `idempotent` tools it is written that the call is about to start."""
+    traits, call = cleared.traits, cleared.call
+    if traits.effect is ToolEffect.PURE:
+        return None
+    snapshot = cleared.checked.snapshot
+    nth = session.repeats.get(snapshot.digest, 0)
+    session.repeats[snapshot.digest] = nth + 1
+    key = f"{session.chain_id}\n{traits.name}\n{snapshot.digest}\n{nth}"
+    intent = CallIntent(
+        chain_id=session.chain_id,
+        call_id=call.call_id,
+        seq=call.seq,
+        tool=traits.name,
+        digest=snapshot.digest,
+        effect=traits.effect,
+        idempotency_key=hashlib.sha256(key.encode()).hexdigest()[:32],
+        arguments=snapshot.data,
+    )
+    try:
+        await journal.intend(intent)
+    except InDoubt as error:
+        message = f"{traits.name!r} was not started: {error}, and may have happened"
+        raise Refused(message, reason="in_doubt", status="error") from None
+    except Fenced as error:
+        message = f"{traits.name!r} was not started: {error}"
+        raise Refused(message, reason="fenced", status="error") from None
+    return intent
+
+
+# 12 execute ----------------------------------------------------------------------------
+
+
+async def execute(
+    ready: Ready,
+    noted: Noted,
+    session: InvokerSession,
+    ctx: RunContext | None,
+    intent: CallIntent | None,
+    lane: Lane,
+    leave: OnLate,
+) -> Outcome:
+    """Run the tool within its time; the one place where a tool is run."""
+    traits = ready.cleared.traits
+    seconds = _seconds(traits, session)
+    if seconds <= 0:
+        raise _out_of_time(session)
+    own = _own_context(ctx, session, intent, seconds)
+    run = cast("Callable[..., Any]", traits.run)
+    caller = asyncio.current_task()
+    level = caller.cancelling() if caller is not None else 0
+    noted.ran, noted.run_at = "unknown", time.perf_counter()
+    try:
+        output = await run_bounded(run(ctx=own, **ready.kwargs), seconds, leave, lane.pace)
+        outcome = _accepted(traits, output)
+    except DeadlineExceededError:
+        message = _late_text(traits, seconds)
+        outcome = Outcome("timeout", "unknown", "timeout", message)
+    except NotDone as error:
+        message = f"{traits.name!r} did nothing: {error}"
+        outcome = Outcome("error", "no", "tool_error", message)
+    except RunCancelled:
+        noted.status, noted.reason = "cancelled", "cancelled"
+        noted.ran = "yes"
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        if caller is not None and caller.cancelling() > level:
+            raise asyncio.CancelledError from error
+        outcome = Outcome("error", "yes", "tool_error", f"{traits.name!r} failed: {_said(error)}")
+    finally:
+        noted.ran_until = time.perf_counter()
+    return outcome
+
+
+_UNBOUNDED_S = 1e9
+
+
+def _seconds(traits: Traits, session: InvokerSession) -> float:
+    left = session.clock.left()
+    if traits.is_chain:
+        return _UNBOUNDED_S  # it keeps the clock of its own chain
+    own = traits.timeout_s
+    limit = session.policy.call_timeout_s
+    return min(limit if own is None else min(own, limit), left)
+
+
+def _own_context(
+    ctx: RunContext | None, session: InvokerSession, intent: CallIntent | None, seconds: float
+) -> RunContext:
+    key = intent.idempotency_key if intent is not None else None
+    deadline = time.monotonic() + seconds
+    if ctx is None:
+        return RunContext(
+            session_id=session.scope, deadline=deadline, idempotency_key=key
+        )
+    return RunContext(
+        ctx.run_id, ctx.agent_id, ctx.session_id, deadline, key, ctx.cancelled, ctx.extra
+    )
+
+
+def _late_text(traits: Traits, seconds: float) -> str:
+    doubt = "" if traits.effect is ToolEffect.PURE else "; whether it happened is not known"
+    return f"{traits.name!r} was started and gave no answer within {seconds:g}s{doubt}"
+
+
+def _accepted(traits: Traits, output: object) -> Outcome:
+    if not isinstance(output, ToolExecutionResult):
+        message = (
+            f"{traits.name!r} ran, but returned a {type(output).__name__} instead of a"
+            " ToolExecutionResult"
+        )
+        return Outcome("error", "yes", "tool_error", message)
+    if output.is_error:
+        return Outcome("error", "yes", "tool_error", "", output)
+    return Outcome("ok", "yes", None, "", output)
+
+
+def _said(error: BaseException) -> str:
+    """An error in words: of a group, its leaves."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_said(leaf) for leaf in cast("Sequence[BaseException]", error.exceptions))
+    if isinstance(error, ToolExitError):
+        return str(error)
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # a hostile __str__
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+# 13 outcome ----------------------------------------------------------------------------
+
+
+async def settle_outcome(
+    journal: Journal, intent: CallIntent | None, outcome: Outcome, noted: Noted
+) -> None:
+    """What became of the call is noted, and written where an intent was."""
+    noted.status, noted.ran, noted.reason = outcome.status, outcome.ran, outcome.reason
+    noted.message = outcome.message
+    if intent is not None:
+        await journal.settle(
+            CallOutcome(
+                chain_id=intent.chain_id,
+                call_id=intent.call_id,
+                status=outcome.status,
+                ran=outcome.ran,
+                reason=outcome.reason,
+            )
+        )

@@ -1,0 +1,366 @@
+"""`ToolInvoker`: the one door through which every tool call passes.
+
+`invoke` is the frame: whatever happens inside, one record is written and the end
+is told. `pass_gates` is the way of a call, top to bottom; each line is one gate of
+`gates.py`. The invoker is shared by every chain and holds nothing of any: that
+lies in the `InvokerSession`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from substrate.agents.tools import gates
+from substrate.agents.tools.approvals import Approver
+from substrate.agents.tools.arguments import Snapshot
+from substrate.agents.tools.gates import Cleared, Guard, Noted, SessionView
+from substrate.agents.tools.lanes import Lane
+from substrate.agents.tools.session import Answered, InvokerSession, Scope
+from substrate.agents.tools.shaping import shape_result
+from substrate.agents.tools.shown import cut, preview
+from substrate.agents.tools.traits import RegistryTraits, Traits, TraitsSource, identifier_of
+from substrate.kernel.blobs import BlobStore
+from substrate.kernel.context import RunContext
+from substrate.kernel.errors import Refused, RunCancelled
+from substrate.kernel.hooks import HookDispatcher, HookEvent, ProgressSink
+from substrate.kernel.journal import Journal
+from substrate.kernel.tools.approval import ApprovalHandler
+from substrate.kernel.tools.chain import ChainCallRecord, ChainPolicy, InvocationResult
+from substrate.kernel.tools.tools import ToolCallRequest, ToolRegistry, new_call_id
+
+__all__ = ["Cleared", "Guard", "InvokerSession", "SessionView", "ToolInvoker"]
+
+_log = logging.getLogger("substrate.invoker")
+
+_SCOPE_LEASE_S = 86_400.0
+_RESULT_PREVIEW_BYTES = 200
+
+
+class ToolInvoker:
+    """Runs tool calls, each past every gate.
+
+    Args:
+        registry: Where tools are looked up.
+        approval_handler: Who is asked; without one, whatever needs a yes is denied.
+        artifact_store: Where large results go; without one, they are carried whole.
+        policy: The limits of a chain; `open_session` may replace it.
+        hooks: Who is told of TOOL_START and TOOL_END.
+        guards: Judge every cleared call, in order; they fail closed.
+        journal: What makes `once` hold beyond this process; without one, each session
+            has its own in memory.
+    """
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        approval_handler: ApprovalHandler | None = None,
+        artifact_store: BlobStore | None = None,
+        policy: ChainPolicy | None = None,
+        hooks: HookDispatcher | None = None,
+        *,
+        guards: Sequence[Guard] = (),
+        journal: Journal | None = None,
+    ) -> None:
+        self.registry = registry
+        self.policy = policy if policy is not None else ChainPolicy()
+        self.store = artifact_store
+        self._source = registry if isinstance(registry, TraitsSource) else RegistryTraits(registry)
+        self._approval = approval_handler
+        self._hooks = hooks
+        self._guards = tuple(guards)
+        self._journal = journal
+        self._lanes: dict[str, Lane] = {}
+        self._scopes: dict[str, Scope] = {}
+        self._abandoned: dict[asyncio.Future[Any], str] = {}
+
+    @property
+    def source(self) -> TraitsSource:
+        """The tools as the gates see them."""
+        return self._source
+
+    @property
+    def abandoned(self) -> tuple[str, ...]:
+        """The names of what was given up and still runs: tools, handlers, guards, sinks."""
+        return tuple(self._abandoned.values())
+
+    def open_session(
+        self,
+        scope: str | None = None,
+        script: str | None = None,
+        *,
+        policy: ChainPolicy | None = None,
+        direct: bool = False,
+    ) -> InvokerSession:
+        """The state of one chain; use it as an async context manager.
+
+        Args:
+            scope: The id of the conversation, within which refs and grants hold; None:
+                the session is a scope of its own.
+            script: The source of the chain.
+            policy: Stands in for the invoker's.
+            direct: These are an agent's own calls, outside a script.
+        """
+        own = scope is None
+        key = new_call_id() if scope is None else scope
+        held = Scope(key) if own else self._scopes.setdefault(key, Scope(key))
+        return InvokerSession(
+            self,
+            scope=held,
+            own_scope=own,
+            policy=policy if policy is not None else self.policy,
+            script=script,
+            direct=direct,
+            store=self.store,
+            on_close=self._forget_idle_scopes,
+        )
+
+    async def invoke(
+        self,
+        call: ToolCallRequest,
+        *,
+        session: InvokerSession,
+        ctx: RunContext | None = None,
+        progress_sink: ProgressSink | None = None,
+    ) -> InvocationResult:
+        """One call, past every gate; the frame around `pass_gates`.
+
+        Raises nothing but the caller's own cancellation (its task's, or `RunCancelled`);
+        every other outcome is a result. One record goes into `session.trace`, one
+        TOOL_START and one TOOL_END are told, except where the call id was answered
+        before: then that answer comes back, marked `replayed`.
+        """
+        noted = Noted(call, call.name, time.perf_counter())
+        entry: Answered | None = None
+        session.clock.enter_call()
+        try:
+            try:
+                noted.snapshot = gates.take_snapshot(call)
+                found = await self._recall(call, noted.snapshot, session)
+                if isinstance(found, InvocationResult):
+                    noted.result = found
+                    return found
+                entry = found
+            except Refused as refusal:
+                await self._tell_start(noted, session, ctx)
+                return self._refused(noted, refusal)
+            await self._tell_start(noted, session, ctx)
+            noted.result = await self.pass_gates(noted, noted.snapshot, session, ctx, progress_sink)
+            return noted.result
+        except Refused as refusal:
+            return self._refused(noted, refusal)
+        except (asyncio.CancelledError, RunCancelled):
+            noted.status = noted.reason = "cancelled"
+            raise
+        except Exception as error:
+            _log.exception("a fault of substrate's own in %s", noted.tool)
+            return self._refused(noted, _fault(noted, error))
+        finally:
+            session.clock.leave_call()
+            if noted.result is None or not noted.result.replayed:
+                await self._close_call(noted, entry, session, ctx, progress_sink)
+
+    async def pass_gates(
+        self,
+        noted: Noted,
+        snapshot: Snapshot,
+        session: InvokerSession,
+        ctx: RunContext | None,
+        sink: ProgressSink | None,
+    ) -> InvocationResult:
+        """The way of one call. Each line is a gate; a refusal is raised as `Refused`."""
+        leave = self._leaver(noted)
+        gates.spend_budget(session)
+        traits = gates.find_tool(self._source, noted.call.name)
+        noted.tool, noted.traits = traits.name, traits
+        local = gates.require_callable(traits, session)
+        arguments = gates.check_arguments(local, snapshot)
+        noted.repaired = arguments.repaired
+        cleared = await gates.clear_risk(noted, local, arguments, self._approver(noted, session, ctx))
+        await gates.run_guards(self._guards, cleared, leave)
+        ready = await gates.resolve_refs(cleared, session, leave)
+        lane = self._lane(local)
+        async with gates.take_slot(session, lane, len(self._abandoned)):
+            gates.check_cancelled(ctx)
+            await gates.announce_call(sink, cleared, leave)
+            journal = self._journal or session.journal
+            intent = await gates.write_intent(journal, cleared, session)
+            outcome = await gates.execute(ready, noted, session, ctx, intent, lane, leave)
+            await gates.settle_outcome(journal, intent, outcome, noted)
+        await gates.announce_result(sink, noted, leave)
+        return await self._shape(outcome, cleared, noted, session)
+
+    async def _recall(
+        self, call: ToolCallRequest, snapshot: Snapshot, session: InvokerSession
+    ) -> InvocationResult | Answered:
+        if session.owner is not self or session.closed:
+            what = "is closed" if session.closed else "belongs to another invoker"
+            raise Refused(f"the session {what}", reason="session_closed", status="error")
+        found = await gates.recall(call, snapshot, session)
+        return replace(found, replayed=True) if isinstance(found, InvocationResult) else found
+
+    async def _shape(
+        self, outcome: gates.Outcome, cleared: Cleared, noted: Noted, session: InvokerSession
+    ) -> InvocationResult:
+        if outcome.output is None:
+            return InvocationResult(
+                status="error", reason=outcome.reason, ran=outcome.ran, text=outcome.message
+            )
+        gates.let_guards_see(self._guards, cleared, outcome.output)
+        traits = cleared.traits
+        result = await shape_result(
+            outcome.output, identifier_of(traits.name), session, self._leaver(noted)
+        )
+        if noted.told is not None:
+            result = replace(result, told=noted.told)
+        return result
+
+    def _approver(
+        self, noted: Noted, session: InvokerSession, ctx: RunContext | None
+    ) -> Approver:
+        return Approver(self._approval, session, ctx, self._leaver(noted), noted)
+
+    def _lane(self, traits: Traits) -> Lane:
+        lane = self._lanes.get(traits.name)
+        if lane is None or lane.traits is not traits:
+            lane = self._lanes[traits.name] = Lane(traits)
+        return lane
+
+    def _leaver(self, noted: Noted) -> Callable[[asyncio.Task[Any]], None]:
+        def leave(task: asyncio.Task[Any]) -> None:
+            self._abandoned[task] = noted.tool
+            task.add_done_callback(self._returned)
+
+        return leave
+
+    def _returned(self, task: asyncio.Future[Any]) -> None:
+        self._abandoned.pop(task, None)
+        if not task.cancelled():
+            task.exception()
+
+    def _refused(self, noted: Noted, refusal: Refused) -> InvocationResult:
+        noted.status, noted.reason, noted.ran = refusal.status, refusal.reason, refusal.ran
+        noted.message = refusal.message
+        status = "denied" if refusal.status == "denied" else "error"
+        noted.result = InvocationResult(
+            status=status, reason=refusal.reason, ran=refusal.ran, text=refusal.message
+        )
+        return noted.result
+
+    async def _tell_start(
+        self, noted: Noted, session: InvokerSession, ctx: RunContext | None
+    ) -> None:
+        if self._hooks is not None:
+            await self._hooks.dispatch(HookEvent.TOOL_START, _told(noted, session, ctx))
+
+    async def _close_call(
+        self,
+        noted: Noted,
+        entry: Answered | None,
+        session: InvokerSession,
+        ctx: RunContext | None,
+        sink: ProgressSink | None,
+    ) -> None:
+        """On every outcome: the record, the answer to whoever sent the same call, the end event."""
+        session.record(_record(noted))
+        if entry is not None:
+            entry.settle(noted.result or _cancelled(noted))
+        if sink is not None:
+            await gates.announce_result(sink, noted, self._leaver(noted))
+        if self._hooks is not None:
+            context = _told(noted, session, ctx)
+            context["status"] = noted.status
+            context["reason"] = noted.reason
+            context["ran"] = noted.ran
+            context["duration_ms"] = (time.perf_counter() - noted.started_at) * 1000
+            await self._hooks.dispatch(HookEvent.TOOL_END, context)
+
+    async def close_scope(self, scope: str) -> None:
+        """Forget a scope that has no open session, and release what it kept."""
+        held = self._scopes.get(scope)
+        if held is None or held.sessions:
+            return
+        del self._scopes[scope]
+        if self.store is not None:
+            for handle in held.handles.values():
+                await self.store.unpin(handle.blob, held.lease)
+
+    async def _forget_idle_scopes(self, session: InvokerSession) -> None:
+        """A scope that nobody has used for a day is released."""
+        del session
+        now = time.monotonic()
+        for held in list(self._scopes.values()):
+            if not held.sessions and now - held.idle_since > _SCOPE_LEASE_S:
+                await self.close_scope(held.id)
+
+
+def _told(noted: Noted, session: InvokerSession, ctx: RunContext | None) -> dict[str, Any]:
+    return {
+        "tool_name": noted.tool,
+        "call_id": noted.call.call_id,
+        "seq": noted.call.seq,
+        "chain_id": session.chain_id,
+        "run_id": ctx.run_id if ctx is not None else None,
+        "agent_id": ctx.agent_id if ctx is not None else None,
+    }
+
+
+def _cancelled(noted: Noted) -> InvocationResult:
+    return InvocationResult(
+        status="error",
+        reason="cancelled",
+        ran=noted.ran,
+        text=f"the call of {noted.tool!r} was cancelled",
+    )
+
+
+def _fault(noted: Noted, error: Exception) -> Refused:
+    message = f"substrate failed in {noted.tool!r} ({type(error).__name__}); the tool {_RAN[noted.ran]}"
+    return Refused(message, reason="internal", status="error", ran=noted.ran)
+
+
+_RAN = {"no": "was not run", "yes": "ran", "unknown": "may have run"}
+
+
+def _record(noted: Noted) -> ChainCallRecord:
+    call, traits, result = noted.call, noted.traits, noted.result
+    now = time.perf_counter()
+    run_at = noted.run_at or now
+    return ChainCallRecord(
+        call_id=call.call_id,
+        tool=noted.tool,
+        seq=call.seq,
+        status=noted.status,
+        reason=noted.reason,
+        ran=noted.ran,
+        args_digest=noted.snapshot.digest if noted.snapshot is not None else "",
+        args_preview=noted.snapshot.preview() if noted.snapshot is not None else "",
+        risk=noted.risk if noted.risk is not None or traits is None else traits.risk,
+        effect=traits.effect if traits is not None else None,
+        decision=noted.decision,
+        decided_by=noted.decided_by,
+        edited=noted.edited,
+        repaired=noted.repaired,
+        wait_ms=(run_at - noted.started_at) * 1000,
+        run_ms=(noted.ran_until - noted.run_at) * 1000 if noted.ran_until else 0.0,
+        started_at=time.time() - (now - noted.started_at),
+        message=noted.message,
+        result_preview=_result_preview(result),
+        artifact_ref=result.artifact_ref if result is not None else None,
+        site=call.site,
+    )
+
+
+def _result_preview(result: InvocationResult | None) -> str:
+    if result is None:
+        return ""
+    if result.preview is not None:
+        return cut(result.preview, _RESULT_PREVIEW_BYTES)
+    if result.structured is not None:
+        return preview(result.structured, _RESULT_PREVIEW_BYTES)
+    return cut(result.text, _RESULT_PREVIEW_BYTES)

@@ -1,0 +1,110 @@
+"""Lanes: who may run at once, and how often, in order of arrival.
+
+A `Slots` bounds what runs at once, a `Pacer` how often something starts. Both may
+be used from several event loops and threads: waiting is a future of the waiter's
+own loop. `Lane` is what the invoker keeps for one tool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+
+from substrate.agents.tools.deadline import Pace
+from substrate.agents.tools.traits import Rate, Traits
+
+__all__ = ["Lane", "Pacer", "Slots"]
+
+
+class Slots:
+    """A bound on what runs at once; first come, first served."""
+
+    __slots__ = ("_free", "_lock", "_queue")
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._lock = threading.Lock()
+        self._queue: deque[asyncio.Future[None]] = deque()
+
+    async def take(self, timeout_s: float) -> bool:
+        """Take a slot, waiting for at most `timeout_s`; False where none came free."""
+        with self._lock:
+            if self._free > 0 and not self._queue:
+                self._free -= 1
+                return True
+            loop = asyncio.get_running_loop()
+            turn: asyncio.Future[None] = loop.create_future()
+            self._queue.append(turn)
+        try:
+            await asyncio.wait((turn,), timeout=timeout_s)
+        except asyncio.CancelledError:
+            self._give_up(turn)
+            raise
+        if turn.done():
+            return True
+        return not self._give_up(turn)
+
+    def _give_up(self, turn: asyncio.Future[None]) -> bool:
+        """Leave the queue; a slot that was handed over meanwhile is passed on."""
+        with self._lock:
+            if turn in self._queue:
+                self._queue.remove(turn)
+                return True
+        self.free()
+        return True
+
+    def free(self) -> None:
+        """Give a slot back; the one who has waited longest gets it."""
+        with self._lock:
+            while self._queue:
+                turn = self._queue.popleft()
+                loop = turn.get_loop()
+                if loop.is_closed():
+                    continue
+                loop.call_soon_threadsafe(_wake, turn)
+                return
+            self._free += 1
+
+
+def _wake(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
+
+
+class Pacer:
+    """At most `count` starts in any `per_s` seconds; first come, first served."""
+
+    __slots__ = ("_lock", "_per_s", "_starts")
+
+    def __init__(self, rate: Rate) -> None:
+        self._per_s = rate.per_s
+        self._starts: deque[float] = deque(maxlen=rate.count)
+        self._lock = threading.Lock()
+
+    async def take(self, timeout_s: float) -> bool:
+        """Wait for the turn to start, at most `timeout_s`; False where it comes later."""
+        now = time.monotonic()
+        with self._lock:
+            full = len(self._starts) == self._starts.maxlen
+            at = max(now, self._starts[0] + self._per_s) if full else now
+            if at - now > timeout_s:
+                return False
+            self._starts.append(at)
+        while (rest := at - time.monotonic()) > 0:
+            await asyncio.sleep(rest)
+        return True
+
+
+class Lane:
+    """What an invoker keeps for one tool: its slots, its pace and how it has behaved."""
+
+    __slots__ = ("abandoned", "pace", "pacer", "slots", "traits")
+
+    def __init__(self, traits: Traits) -> None:
+        self.traits = traits
+        self.slots = Slots(traits.concurrency) if traits.concurrency is not None else None
+        self.pacer = Pacer(traits.rate) if traits.rate is not None else None
+        self.pace = Pace()
+        self.abandoned = 0

@@ -1,0 +1,270 @@
+"""What a tool returned, made fit to carry: small values inline, large ones by reference.
+
+Text and structured content are measured apart. The value that the script gets
+(structured content if there is any, else text) is offloaded with its ref; the
+other is cut to a preview. Media become files. Whatever happens here, the tool has
+run: shaping never turns its success into an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from substrate.agents.tools.deadline import DeadlineExceededError, OnLate, run_bounded
+from substrate.agents.tools.media import sniff, workspace_name
+from substrate.agents.tools.session import InvokerSession
+from substrate.agents.tools.shown import clean, cut, preview
+from substrate.kernel.content import (
+    AudioBlock,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    JsonBlock,
+    MediaBlock,
+    TextBlock,
+)
+from substrate.kernel.tools.chain import ChainFile, InvocationResult
+from substrate.kernel.tools.tools import ToolExecutionResult
+from substrate.kernel.values import encode, json_text, plain
+
+__all__ = ["MEDIA_ROOT", "bytes_of", "shape_result", "text_of"]
+
+T = TypeVar("T")
+
+MEDIA_ROOT = "/workspace/media"
+"""Where a script finds media files."""
+
+_STEP_S = 5.0
+_OFF_LOOP = 1024 * 1024
+_SLICE = 256 * 1024
+
+_log = logging.getLogger("substrate.invoker")
+
+
+async def shape_result(
+    output: ToolExecutionResult, identifier: str, session: InvokerSession, leave: OnLate
+) -> InvocationResult:
+    """The result of a tool that ran, bounded by `max_inline_result_bytes`."""
+    shaper = _Shaper(identifier, session, leave)
+    text = clean(output.text)
+    structured, rest = _structured(output)
+    status = "error" if output.is_error else "ok"
+    result = InvocationResult(
+        status=status,
+        reason="tool_error" if output.is_error else None,
+        ran="yes",
+        text=text,
+        structured=structured,
+        empty=structured is None and not output.content,
+    )
+    if rest or shaper.is_large(text) or structured is not None:
+        result = await shaper.shape(result, rest)
+    return result
+
+
+def _structured(output: ToolExecutionResult) -> tuple[Any, list[ContentBlock]]:
+    """The structured content in plain form, and the blocks that are no text."""
+    rest = [block for block in output.content if not isinstance(block, TextBlock)]
+    value = output.structured_content
+    if value is None and len(rest) == 1 and isinstance(rest[0], JsonBlock):
+        value, rest = rest[0].value, []
+    if value is None:
+        return None, rest
+    try:
+        return plain(value), rest
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"(the tool's value has no plain form: {clean(str(error))[:300]})", rest
+
+
+class _Shaper:
+    """One result on its way to the caller."""
+
+    def __init__(self, identifier: str, session: InvokerSession, leave: OnLate) -> None:
+        self._identifier = identifier
+        self._session = session
+        self._leave = leave
+        self._limit = session.policy.max_inline_result_bytes
+
+    def is_large(self, text: str) -> bool:
+        return len(text) > self._limit or (
+            not text.isascii() and len(text.encode()) > self._limit
+        )
+
+    async def shape(self, result: InvocationResult, rest: list[ContentBlock]) -> InvocationResult:
+        text, structured = result.text, result.structured
+        ref: str | None = None
+        shown: str | None = None
+        if structured is not None:
+            structured, ref, shown = await self._shape_structured(structured)
+            text = self._beside(text, structured)
+        elif self.is_large(text):
+            text, ref, shown = await self._shape_text(text)
+        files, kept = await self._shape_media(rest)
+        return InvocationResult(
+            status=result.status,
+            reason=result.reason,
+            ran=result.ran,
+            text=text,
+            structured=structured,
+            preview=shown,
+            artifact_ref=ref,
+            files=files,
+            content=kept,
+            empty=result.empty,
+        )
+
+    def _beside(self, text: str, structured: Any) -> str:
+        """The text that stands beside structured content: bounded, never missing."""
+        if self._session.store is not None and self.is_large(text):
+            return cut(text, self._limit)
+        if text or structured is None:
+            return text
+        return json_text(structured) if self._session.store is None else preview_json(structured, self._limit)
+
+    async def _shape_structured(self, value: Any) -> tuple[Any, str | None, str | None]:
+        try:
+            data = await _off_loop_if_large(encode, value)
+        except (ValueError, RecursionError):  # lone surrogates in it
+            value = _cleaned(value)
+            data = encode(value)
+        if len(data) <= self._limit or self._no_store():
+            return value, None, None
+        shown = preview(value, self._limit)
+        ref, failed = await self._offload(data, "json", "application/json", len(data))
+        return None, ref, self._noted(shown, failed)
+
+    async def _shape_text(self, text: str) -> tuple[str, str | None, str | None]:
+        if self._no_store():
+            return text, None, None
+        data = await bytes_of(text)
+        shown = cut(text[: self._limit + 1], self._limit, len(data))
+        ref, failed = await self._offload(data, "text", "text/plain; charset=utf-8", len(data))
+        shown = self._noted(shown, failed)
+        return shown, ref, shown
+
+    def _noted(self, shown: str, failed: str | None) -> str:
+        if failed is None:
+            return shown
+        return cut(f"[only this preview: {failed}] {shown}", self._limit)
+
+    def _no_store(self) -> bool:
+        if self._session.store is not None:
+            return False
+        if not self._session.warned:
+            self._session.warned = True
+            _log.warning("there is no artifact store: large results are carried whole")
+        return True
+
+    async def _offload(
+        self, data: bytes, kind: Literal["text", "json", "bytes"], media_type: str, size: int
+    ) -> tuple[str | None, str | None]:
+        """The ref of what was stored, or why it was not."""
+        session = self._session
+
+        async def put() -> str:
+            store = session.store
+            assert store is not None
+            blob = await store.put(data, media_type)
+            return await session.issue(blob, kind, media_type, size)
+
+        try:
+            return await self._bounded(put()), None
+        except DeadlineExceededError:
+            failed = f"the artifact store gave no answer within {_STEP_S:g}s"
+        except Exception as error:  # the tool has run: its success stands
+            failed = f"the artifact store failed ({type(error).__name__})"
+        _log.warning("a result of %s was not stored: %s", self._identifier, failed)
+        return None, failed
+
+    async def _bounded(self, coro: Any) -> str:
+        return await run_bounded(coro, _STEP_S, self._leave)
+
+    async def _shape_media(
+        self, rest: list[ContentBlock]
+    ) -> tuple[tuple[ChainFile, ...], tuple[ContentBlock, ...]]:
+        files: list[ChainFile] = []
+        kept: list[ContentBlock] = []
+        for block in rest:
+            if isinstance(block, ImageBlock | AudioBlock | FileBlock) and block.data is not None:
+                files.append(await self._file(block, bytes(block.data)))
+                if self._session.store is None:
+                    kept.append(block)
+            else:
+                kept.append(block)
+        return tuple(files), tuple(kept)
+
+    async def _file(self, block: MediaBlock, data: bytes) -> ChainFile:
+        session = self._session
+        found = sniff(data, block.media_type)
+        name = workspace_name(self._identifier, session.media_count, found.extension)
+        session.media_count += 1
+        ref: str | None = None
+        if session.store is not None:
+            ref, _ = await self._offload(data, "bytes", found.media_type, len(data))
+        if session.media_root is not None:
+            await asyncio.to_thread(_write, Path(session.media_root) / name, data)
+        return ChainFile(f"{MEDIA_ROOT}/{name}", found.media_type, ref)
+
+
+def _write(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+
+
+def preview_json(value: Any, limit: int) -> str:
+    """Strict JSON of a value where it fits, else a preview of it."""
+    text = json_text(value)
+    return text if len(text.encode()) <= limit else preview(value, limit)
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(k): _cleaned(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+async def _off_loop_if_large(function: Callable[[Any], T], value: Any) -> T:
+    return function(value)
+
+
+async def bytes_of(text: str) -> bytes:
+    """UTF-8 of a text; a long one off the loop and in slices, since encoding holds the interpreter."""
+    if len(text) <= _OFF_LOOP:
+        return text.encode()
+    return await asyncio.to_thread(_encode_slices, text)
+
+
+def _encode_slices(text: str) -> bytes:
+    return b"".join(
+        text[start : start + _SLICE].encode() for start in range(0, len(text), _SLICE)
+    )
+
+
+async def text_of(data: bytes) -> str:
+    """The text of UTF-8 bytes; a long one off the loop and in slices."""
+    if len(data) <= _OFF_LOOP:
+        return data.decode()
+    return await asyncio.to_thread(_decode_slices, data)
+
+
+def _decode_slices(data: bytes) -> str:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    view = memoryview(data)
+    parts = [
+        decoder.decode(view[start : start + _SLICE]) for start in range(0, len(data), _SLICE)
+    ]
+    return "".join(parts) + decoder.decode(b"", final=True)
+
+
+Offload = Callable[[bytes], Awaitable[str]]

@@ -1,0 +1,107 @@
+"""What is shown of a value to a model, a person, a log or a hook: bounded and valid text.
+
+Everything shown goes through here, so that one place decides what is withheld.
+Limits are bytes of UTF-8 and include the marker; cuts fall between code points.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from substrate.kernel.tools.chain import InvocationResult
+from substrate.kernel.values import json_text
+
+__all__ = ["NOTHING", "clean", "cut", "preview", "shown_result"]
+
+NOTHING = "(the tool returned nothing)"
+_EMPTY = "(the tool returned an empty text)"
+_BLANK = "(the tool returned only white space)"
+
+
+def clean(text: str) -> str:
+    """`text` without lone surrogates: they become visible escapes, the rest stays."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text
+
+
+def cut(text: str, limit: int, size: int | None = None) -> str:
+    """`text` where it fits into `limit` bytes, else its beginning and a marker with the size.
+
+    `size` is the whole size in bytes where `text` is already only a part.
+    """
+    head = text[: limit + 1].encode(errors="backslashreplace")
+    if size is None:
+        if len(head) <= limit and len(text) <= limit:
+            return text
+        size = len(text.encode(errors="backslashreplace"))
+        if size <= limit:
+            return text
+    marker = f"… [cut: {size} bytes in all]".encode()
+    room = limit - len(marker)
+    if room <= 0:
+        return _whole(head[:limit])
+    return _whole(head[:room]) + marker.decode()
+
+
+def _whole(data: bytes) -> str:
+    """The longest prefix of valid UTF-8 that ends between code points."""
+    return data.decode(errors="ignore")
+
+
+_json = msgspec.json.Encoder()
+_BRIEF = 4
+
+
+def preview(value: Any, limit: int) -> str:
+    """A plain value as JSON-like text of at most `limit` bytes, without walking all of it."""
+    brief = _brief(value, limit, _BRIEF)
+    try:
+        text = _json.encode(brief).decode()
+    except (TypeError, ValueError, OverflowError, UnicodeEncodeError):
+        text = clean(json_text(brief))
+    return cut(text, limit)
+
+
+def _brief(value: Any, limit: int, depth: int) -> Any:
+    """A part of `value` that is enough for a preview of `limit` bytes."""
+    if isinstance(value, str):
+        return value if len(value) <= limit else clean(value[:limit]) + "…"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(cast('bytes', value))} bytes>"
+    if isinstance(value, dict):
+        if depth == 0:
+            return f"{{… {len(cast('dict[str, Any]', value))} entries}}"
+        items = list(cast("dict[str, Any]", value).items())[: limit // 4 + 1]
+        return {key: _brief(item, limit, depth - 1) for key, item in items}
+    if isinstance(value, list | tuple):
+        if depth == 0:
+            return f"[… {len(cast('list[Any]', value))} items]"
+        return [_brief(item, limit, depth - 1) for item in cast("list[Any]", value)[: limit // 2 + 1]]
+    return value
+
+
+def shown_result(result: InvocationResult) -> str:
+    """A result as a model reads it: never empty, and telling None from the empty text."""
+    if result.status != "ok":
+        return result.text or f"({result.status})"
+    parts = [result.preview if result.preview is not None else result.text]
+    if result.artifact_ref is not None:
+        parts.append(f"[the whole is the artifact {result.artifact_ref}]")
+    if result.told is not None:
+        parts.append(f"[{result.told}]")
+    parts.extend(f"[file {file.path}, {file.media_type}]" for file in result.files)
+    text = "\n".join(part for part in parts if part)
+    if text.strip():
+        return text
+    if result.structured is not None:
+        return json_text(result.structured)
+    if result.empty:
+        return NOTHING
+    return _BLANK if text else _EMPTY

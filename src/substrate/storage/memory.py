@@ -1,0 +1,144 @@
+"""`InMemoryBlobStore`: artifacts for as long as the process lives.
+
+The default for scripts, notebooks and tests. Nothing is written anywhere, nothing
+is copied on the way in or out, and a blob goes with its last pin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections.abc import AsyncIterator
+
+from substrate.kernel.blobs import BlobData, BlobStat
+from substrate.kernel.errors import BlobNotFound
+
+__all__ = ["CHUNK_BYTES", "InMemoryBlobStore", "check_range", "missing"]
+
+CHUNK_BYTES = 1 << 20
+"""Bytes in a chunk that `open` gives; also from where on hashing leaves the event loop."""
+
+_SHOWN_CHARS = 80  # a ref of ours has 71
+
+
+class InMemoryBlobStore:
+    """A `BlobStore` in a dictionary; may be used from several event loops and threads.
+
+    A blob goes at its last `unpin`. One that was put and not pinned since is kept,
+    since its pin may be on the way, until `sweep` finds it old.
+    """
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, _Blob] = {}
+        self._lock = threading.Lock()
+
+    async def put(self, data: BlobData, media_type: str | None = None) -> str:  # noqa: ARG002
+        """Store bytes, which are kept as they are and not copied, or a stream of chunks.
+
+        Returns the ref, equal for equal content. Hashing more than `CHUNK_BYTES`
+        runs in a thread. `media_type` is not kept: it belongs to who issues the ref.
+        """
+        if not isinstance(data, bytes):
+            chunks = [chunk async for chunk in data]
+            large = sum(map(len, chunks)) > CHUNK_BYTES
+            data = await asyncio.to_thread(b"".join, chunks) if large else b"".join(chunks)
+        large = len(data) > CHUNK_BYTES
+        ref = await asyncio.to_thread(_ref_of, data) if large else _ref_of(data)
+        with self._lock:
+            blob = self._blobs.setdefault(ref, _Blob(data))
+            blob.put_at = time.monotonic()
+            blob.claimed = False
+        return ref
+
+    async def resolve(self, ref: str) -> bytes:
+        """The whole content, not copied; raises `BlobNotFound`."""
+        return self._find(ref).data
+
+    async def open(self, ref: str, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
+        """The bytes from `start` up to `stop` in chunks of at most `CHUNK_BYTES`.
+
+        A range is cut to what is there. A stream that was begun is read to its end
+        even where the blob is dropped meanwhile.
+
+        Raises:
+            BlobNotFound: There is no such blob; when first read.
+            ValueError: `start` or `stop` is negative; when first read.
+        """
+        check_range(start, stop)
+        data = self._find(ref).data
+        end = len(data) if stop is None else min(stop, len(data))
+        for at in range(start, end, CHUNK_BYTES):
+            yield data[at : min(at + CHUNK_BYTES, end)]
+
+    async def stat(self, ref: str) -> BlobStat:
+        """Ref and size in bytes; raises `BlobNotFound`."""
+        return BlobStat(ref=ref, size=len(self._find(ref).data))
+
+    async def pin(self, ref: str, lease: str) -> None:
+        """Keep the blob for `lease`; pinning twice is pinning once. Raises `BlobNotFound`."""
+        with self._lock:
+            blob = self._find(ref)
+            blob.leases.add(lease)
+            blob.claimed = True
+
+    async def unpin(self, ref: str, lease: str) -> None:
+        """Drop the pin of `lease`, and with the last pin the blob; unknown ones are no error."""
+        with self._lock:
+            blob = self._blobs.get(ref)
+            if blob is None or lease not in blob.leases:
+                return
+            blob.leases.discard(lease)
+            if not blob.leases and blob.claimed:
+                del self._blobs[ref]
+
+    async def sweep(self, older_than_s: float) -> int:
+        """Drop what no lease pins and was put at least `older_than_s` seconds ago; how many."""
+        with self._lock:
+            latest = time.monotonic() - older_than_s
+            old = [
+                ref
+                for ref, blob in self._blobs.items()
+                if not blob.leases and blob.put_at <= latest
+            ]
+            for ref in old:
+                del self._blobs[ref]
+        return len(old)
+
+    def _find(self, ref: str) -> _Blob:
+        blob = self._blobs.get(ref)
+        if blob is None:
+            raise missing(ref)
+        return blob
+
+
+class _Blob:
+    """Content, who pins it, and whether a pin followed the latest put."""
+
+    __slots__ = ("claimed", "data", "leases", "put_at")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.leases: set[str] = set()
+        self.put_at = 0.0
+        self.claimed = False
+
+
+def missing(ref: str) -> BlobNotFound:
+    """The error for a ref that a store does not hold; a long ref is cut."""
+    shown = ref if len(ref) <= _SHOWN_CHARS else ref[:_SHOWN_CHARS] + "..."
+    return BlobNotFound(
+        f"no blob {shown!r} in this store: it was never put here, or its last pin went"
+    )
+
+
+def check_range(start: int, stop: int | None) -> None:
+    """Refuse a range that counts from the end; raises ValueError."""
+    if start < 0 or (stop is not None and stop < 0):
+        msg = f"a range of a blob counts from its start: {start}..{stop} has a negative bound"
+        raise ValueError(msg)
+
+
+def _ref_of(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
