@@ -1,0 +1,465 @@
+"""`traits_of`: the one place that reads what a tool says of itself.
+
+Optional members are read once, checked, and the schema compiled, so that a wrong
+declaration fails when the tool is added and a call reads plain fields. Here too
+lies the rule by which names become identifiers.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import inspect
+import keyword
+import re
+import unicodedata
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, Protocol, cast, runtime_checkable
+
+import jsonschema_rs
+
+from substrate.kernel.errors import DeclarationError
+from substrate.kernel.tools.tools import (
+    AnyTool,
+    ToolEffect,
+    ToolRegistry,
+    ToolRisk,
+    is_hosted_tool,
+    is_provider_defined_tool,
+)
+from substrate.kernel.values import json_form
+
+__all__ = [
+    "BindError",
+    "Fault",
+    "Rate",
+    "RegistryTraits",
+    "Traits",
+    "TraitsSource",
+    "identifier_of",
+    "identifiers_of",
+    "nearest",
+    "traits_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most `count` starts in any `per_s` seconds."""
+
+    count: int
+    per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of the arguments: where, in words, and which keyword of the schema found it."""
+
+    path: tuple[str | int, ...]
+    message: str
+    keyword: str = ""
+    is_combinator: bool = False
+    instance: Any = None
+
+
+class BindError(Exception):
+    """The arguments do not fit the type hints of a function."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__("; ".join(fault.message for fault in faults))
+        self.faults = faults
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traits:
+    """A tool as the gates see it; every optional member with its default."""
+
+    tool: AnyTool
+    name: str
+    description: str
+    kind: Literal["local", "hosted", "provider"]
+    is_chain: bool
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    risk: ToolRisk
+    risk_declared: bool
+    effect: ToolEffect
+    timeout_s: float | None
+    requires_approval: bool | Callable[[dict[str, Any]], Any]
+    classify_risk: Callable[[dict[str, Any]], Any] | None
+    verify: Callable[..., Any] | None
+    concurrency: int | None
+    rate: Rate | None
+    defer_loading: bool
+    streams: frozenset[str]
+    is_valid: Callable[[Any], bool]
+    faults: Callable[[Any], list[Fault]]
+    bind: Callable[[dict[str, Any]], dict[str, Any]] | None
+    run: Callable[..., Awaitable[Any]] | None
+    positional: tuple[str, ...]
+
+    @property
+    def risk_label(self) -> str:
+        """The risk as it is shown: an undeclared one says so."""
+        return self.risk.name if self.risk_declared else f"{self.risk.name} (undeclared)"
+
+
+@runtime_checkable
+class TraitsSource(Protocol):
+    """A registry that keeps the traits of its tools."""
+
+    def traits(self, name: str) -> Traits | None:
+        """The traits of the tool of this raw name, else of this identifier, else None."""
+        ...
+
+    def names(self) -> list[str]:
+        """The raw names of all tools."""
+        ...
+
+
+class RegistryTraits:
+    """The traits of any registry's tools, read when first asked for."""
+
+    def __init__(self, registry: ToolRegistry) -> None:
+        self._registry = registry
+        self._known: dict[str, Traits] = {}
+
+    def traits(self, name: str) -> Traits | None:
+        """The traits of the tool of this raw name, else of this identifier, else None."""
+        tool = self._registry.get(name)
+        if tool is None:
+            by_identifier = {v: k for k, v in identifiers_of(self.names()).items()}
+            raw = by_identifier.get(name)
+            tool = self._registry.get(raw) if raw is not None else None
+        if tool is None:
+            return None
+        known = self._known.get(tool.name)
+        if known is None or known.tool is not tool:
+            known = self._known[tool.name] = traits_of(tool)
+        return known
+
+    def names(self) -> list[str]:
+        """The raw names of all tools."""
+        return [tool.name for tool in self._registry.all()]
+
+
+def nearest(name: str, names: Iterable[str], most: int = 3) -> list[str]:
+    """The names that look most like `name`."""
+    return difflib.get_close_matches(name, list(names), n=most, cutoff=0.6)
+
+
+# reading a tool --------------------------------------------------------------------------
+
+
+def traits_of(tool: AnyTool, *, undeclared: ToolRisk = ToolRisk.SAFE) -> Traits:
+    """Read and check everything a tool says of itself.
+
+    Args:
+        tool: Any object of one of the three kinds.
+        undeclared: The risk of a tool that declares none.
+
+    Raises:
+        DeclarationError: Naming the tool, what was found and what to do.
+    """
+    name = getattr(tool, "name", None)
+    if not isinstance(name, str) or not name.strip():
+        msg = f"a tool needs a name that is a text, not {name!r} ({type(tool).__name__})"
+        raise DeclarationError(msg)
+    read = _Reader(tool, name)
+    hosted, provider = is_hosted_tool(tool), is_provider_defined_tool(tool)
+    schema = read.schema()
+    validator = read.validator(schema)
+    risk = read.risk()
+    return Traits(
+        tool=tool,
+        name=name,
+        description=read.text("description"),
+        kind="hosted" if hosted else "provider" if provider else "local",
+        is_chain=name == "tool_chain" or bool(read.member("is_chain_tool")),
+        input_schema=schema,
+        output_schema=read.mapping("output_schema"),
+        risk=undeclared if risk is None else risk,
+        risk_declared=risk is not None,
+        effect=read.effect(risk),
+        timeout_s=read.seconds("timeout"),
+        requires_approval=read.requires_approval(),
+        classify_risk=read.function("classify_risk"),
+        verify=read.function("verify"),
+        concurrency=read.count("concurrency"),
+        rate=read.rate(),
+        defer_loading=bool(read.member("defer_loading")),
+        streams=_streams(schema),
+        is_valid=_is_valid(validator),
+        faults=_faults(validator),
+        bind=read.function("bind_arguments"),
+        run=None if hosted else read.run("handle_call" if provider else "execute"),
+        positional=_positional(schema),
+    )
+
+
+class _Reader:
+    """Reads the members of one tool; every complaint names the tool."""
+
+    def __init__(self, tool: AnyTool, name: str) -> None:
+        self._tool = tool
+        self._name = name
+
+    def wrong(self, member: str, wanted: str, found: object) -> NoReturn:
+        msg = f"tool {self._name!r}: {member} must be {wanted}, not {found!r:.200}"
+        raise DeclarationError(msg)
+
+    def member(self, name: str) -> Any:
+        return getattr(self._tool, name, None)
+
+    def text(self, name: str) -> str:
+        value = self.member(name)
+        if value is not None and not isinstance(value, str):
+            self.wrong(name, "a text", value)
+        return value or ""
+
+    def mapping(self, name: str) -> Mapping[str, Any] | None:
+        value = self.member(name)
+        if value is not None and not isinstance(value, Mapping):
+            self.wrong(name, "a mapping", value)
+        return cast("Mapping[str, Any] | None", value)
+
+    def schema(self) -> Mapping[str, Any]:
+        value = self.mapping("input_schema")
+        if value is None:
+            if hasattr(self._tool, "provider_specs"):
+                return {"type": "object"}
+            self.wrong("input_schema", "a JSON Schema of an object", value)
+        if value.get("type", "object") != "object":
+            self.wrong("input_schema", "a schema of an object", value.get("type"))
+        return value
+
+    def validator(self, schema: Mapping[str, Any]) -> Any:
+        kind = cast("Any", jsonschema_rs.Draft202012Validator)
+        if "$schema" in schema:
+            kind = cast("Any", jsonschema_rs).validator_cls_for(dict(schema))
+        try:
+            return kind(_plain_schema(schema), retriever=_no_remote)
+        except Exception as error:
+            first = str(error).split("\n\n", 1)[0]
+            msg = f"tool {self._name!r}: its input_schema is no valid JSON Schema: {first}"
+            raise DeclarationError(msg) from None
+
+    def risk(self) -> ToolRisk | None:
+        value = self.member("risk")
+        if value is None:
+            return None
+        try:
+            return ToolRisk(value)
+        except ValueError:
+            self.wrong("risk", "SAFE, HIGH or CRITICAL", value)
+
+    def effect(self, risk: ToolRisk | None) -> ToolEffect:
+        value = self.member("effect")
+        if value is None:
+            return ToolEffect.PURE if risk is ToolRisk.SAFE else ToolEffect.ONCE
+        try:
+            return ToolEffect(value)
+        except ValueError:
+            self.wrong("effect", "pure, idempotent or once", value)
+
+    def seconds(self, name: str) -> float | None:
+        value = self.member(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            self.wrong(name, "a number of seconds above 0", value)
+        return float(value)
+
+    def count(self, name: str) -> int | None:
+        value = self.member(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            self.wrong(name, "a whole number of at least 1", value)
+        return value
+
+    def function(self, name: str) -> Callable[..., Any] | None:
+        value = self.member(name)
+        if value is not None and not callable(value):
+            self.wrong(name, "a function", value)
+        return value
+
+    def requires_approval(self) -> bool | Callable[[dict[str, Any]], Any]:
+        value = self.member("requires_approval")
+        if value is None:
+            return False
+        if not isinstance(value, bool) and not callable(value):
+            self.wrong("requires_approval", "True, False or a function of the arguments", value)
+        return value
+
+    def rate(self) -> Rate | None:
+        value = self.member("rate")
+        if value is None:
+            return None
+        found = re.fullmatch(r"\s*([1-9]\d*)\s*/\s*(s|min|h)\s*", value) if isinstance(value, str) else None
+        if found is None:
+            self.wrong("rate", "a text like '10/s', '100/min' or '1000/h'", value)
+        return Rate(int(found[1]), {"s": 1.0, "min": 60.0, "h": 3600.0}[found[2]])
+
+    def run(self, name: str) -> Callable[..., Awaitable[Any]]:
+        value = self.member(name)
+        if not callable(value):
+            self.wrong(name, "an async function", value)
+        call = getattr(value, "__call__", value)  # noqa: B004  # an object with an async __call__
+        if not (inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(call)):
+            msg = f"tool {self._name!r}: {name} must be async; for a plain function use @tool"
+            raise DeclarationError(msg)
+        return value
+
+
+def _no_remote(uri: str) -> NoReturn:
+    msg = f"a schema may not refer to {uri}: nothing is fetched"
+    raise ValueError(msg)
+
+
+def _plain_schema(schema: Any) -> Any:
+    if isinstance(schema, Mapping):
+        return {str(k): _plain_schema(v) for k, v in cast("Mapping[Any, Any]", schema).items()}
+    if isinstance(schema, list | tuple):
+        return [_plain_schema(item) for item in cast("list[Any]", schema)]
+    return schema
+
+
+def _streams(schema: Mapping[str, Any]) -> frozenset[str]:
+    properties = cast("Mapping[str, Any]", schema.get("properties") or {})
+    return frozenset(
+        name
+        for name, part in properties.items()
+        if isinstance(part, Mapping)
+        and cast("Mapping[str, Any]", part).get("x-substrate-stream") is True
+    )
+
+
+def _positional(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    properties = list(cast("Mapping[str, Any]", schema.get("properties") or {}))
+    required = set(cast("Iterable[str]", schema.get("required") or ()))
+    return (*(p for p in properties if p in required), *(p for p in properties if p not in required))
+
+
+# checking arguments ----------------------------------------------------------------------
+
+_COMBINATORS = {"AnyOf", "OneOfNotValid", "OneOfMultipleValid", "Not", "FalseSchema", "AllOf"}
+_KEYWORDS = {"Type": "type", "AnyOf": "anyOf", "OneOfNotValid": "oneOf"}
+
+
+def _is_valid(validator: Any) -> Callable[[Any], bool]:
+    check = validator.is_valid
+
+    def is_valid(values: Any) -> bool:
+        try:
+            return check(values)
+        except ValueError:  # bytes, which JSON Schema does not know, or lone surrogates
+            return not _faults(validator)(values)
+
+    return is_valid
+
+
+def _faults(validator: Any) -> Callable[[Any], list[Fault]]:
+    def faults(values: Any) -> list[Fault]:
+        try:
+            return [_fault(error) for error in validator.iter_errors(json_form(values, tag_bytes=False))]
+        except UnicodeEncodeError:
+            return [Fault((), "a text holds a lone surrogate, which is no character")]
+
+    return faults
+
+
+def _fault(error: Any) -> Fault:
+    path = tuple(error.instance_path)
+    kind = type(error.kind).__name__.rsplit("_", 1)[-1]
+    return Fault(
+        path,
+        _short(str(error.message)),
+        _KEYWORDS.get(kind, kind[:1].lower() + kind[1:]),
+        kind in _COMBINATORS,
+        error.instance,
+    )
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= 300 else f"{message[:140]} … {message[-140:]}"
+
+
+# identifiers -----------------------------------------------------------------------------
+
+_RESERVED = frozenset(
+    """
+    ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError
+    BrokenPipeError BufferError BytesWarning ChildProcessError ConnectionAbortedError
+    ConnectionError ConnectionRefusedError ConnectionResetError DeprecationWarning EOFError
+    Ellipsis EncodingWarning EnvironmentError Exception ExceptionGroup FileExistsError
+    FileNotFoundError FloatingPointError FutureWarning GeneratorExit IOError ImportError
+    ImportWarning IndentationError IndexError InterruptedError IsADirectoryError KeyError
+    KeyboardInterrupt LookupError MemoryError ModuleNotFoundError NameError NotADirectoryError
+    NotImplemented NotImplementedError OSError OverflowError PendingDeprecationWarning
+    PermissionError ProcessLookupError PythonFinalizationError RecursionError ReferenceError
+    ResourceWarning RuntimeError RuntimeWarning StopAsyncIteration StopIteration SyntaxError
+    SyntaxWarning SystemError SystemExit TabError TimeoutError TypeError UnboundLocalError
+    UnicodeDecodeError UnicodeEncodeError UnicodeError UnicodeTranslateError UnicodeWarning
+    UserWarning ValueError Warning ZeroDivisionError abs aiter all anext any ascii bin bool
+    breakpoint bytearray bytes callable chr classmethod compile complex copyright credits delattr
+    dict dir divmod enumerate eval exec exit filter float format frozenset getattr globals hasattr
+    hash help hex id input int isinstance issubclass iter len license list locals map max
+    memoryview min next object oct open ord pow print property quit range repr reversed round set
+    setattr slice sorted staticmethod str sum super tuple type vars zip _ __build_class__
+    __debug__ __doc__ __import__ __loader__ __name__ __package__ __spec__
+    tools artifacts asyncio Artifact
+    """.split()
+)
+"""Builtins (the union of Python 3.11 to 3.14) and the names that a script already has."""
+
+
+def identifier_of(name: str) -> str:
+    """The identifier of a name that stands alone: NFKC, `_` for what no identifier may hold."""
+    text = unicodedata.normalize("NFKC", name)
+    text = "".join(char if f"a{char}".isidentifier() else "_" for char in text)
+    text = unicodedata.normalize("NFKC", text)
+    if not text:
+        return "tool"
+    if not text.isidentifier():
+        text = f"_{text}"
+    if keyword.iskeyword(text) or text in _RESERVED:
+        text += "_"
+    return text
+
+
+def identifiers_of(names: Iterable[str]) -> dict[str, str]:
+    """Raw name to identifier, the same in every order.
+
+    A name that needs no change keeps it; others that collide get `_` and hex digits
+    of the raw name's sha256: four, or more where these collide too.
+    """
+    wanted = {name: identifier_of(name) for name in names}
+    holders: dict[str, list[str]] = {}
+    for name, identifier in wanted.items():
+        holders.setdefault(identifier, []).append(name)
+    result: dict[str, str] = {}
+    clashing: list[str] = []
+    for identifier, raw in holders.items():
+        for name in raw:
+            if name == identifier or len(raw) == 1:
+                result[name] = identifier
+            else:
+                clashing.append(name)
+    taken = set(wanted.values())
+    digits = 4
+    while clashing:
+        tried = {name: f"{wanted[name]}_{_digest(name)[:digits]}" for name in clashing}
+        counts: dict[str, int] = {}
+        for candidate in tried.values():
+            counts[candidate] = counts.get(candidate, 0) + 1
+        free = {n: c for n, c in tried.items() if counts[c] == 1 and c not in taken}
+        result.update(free)
+        clashing = [name for name in clashing if name not in free]
+        digits += 4
+    return {name: result[name] for name in wanted}
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode(errors="backslashreplace")).hexdigest()
