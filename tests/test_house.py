@@ -53,7 +53,7 @@ def in_a_process(*command: str) -> str:
 @pytest.mark.req("layers.downward", "layers.kernel")
 def test_imports_keep_their_contracts() -> None:
     lint = Path(sys.executable).parent / "lint-imports"
-    in_a_process(str(lint), "--no-cache", "--config", "pyproject.toml")
+    in_a_process(str(lint), "--no-cache", "--no-logo")
 
 
 @pytest.mark.req("layers.light")
@@ -91,43 +91,52 @@ def calls_of(tree: ast.AST) -> list[ast.Call]:
     return sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
 
-def function(path: Path, name: str) -> ast.AST:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-            return node
-    pytest.fail(f"{named(path)} has no function {name}")
+def functions(path: Path) -> dict[str, ast.AST]:
+    return {
+        node.name: node
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
-def table() -> Iterator[list[str]]:
-    """The gates that each row of the table names."""
-    for line in WAY.read_text("utf-8").splitlines():
-        if re.match(r"\| \d+ \|", line):
-            yield re.findall(r"`(\w+)`", line.split("|")[3])
+def called_by(name: str, known: dict[str, ast.AST]) -> Iterator[str]:
+    """What the function calls, in order; a call of one that is `known` is followed."""
+    for call in calls_of(known[name]):
+        called = ast.unparse(call.func).rpartition(".")[2]
+        yield called
+        if called in known:
+            yield from called_by(called, known)
+
+
+def told_gates() -> list[list[str]]:
+    """The functions that each row of the table names."""
+    rows = [line for line in WAY.read_text("utf-8").splitlines() if re.match(r"\| \d+ \|", line)]
+    return [re.findall(r"`(\w+)`", row.split("|")[3]) for row in rows]
 
 
 @pytest.mark.req("way.order")
 def test_the_gates_are_passed_in_the_order_that_the_documentation_tells() -> None:
-    told = [gate for row in table() for gate in row]
-    assert len(list(table())) == 14
-    passed = [
-        call.func.id
-        for part in ("invoke", "pass_gates")
-        for call in calls_of(function(INVOKER, part))
-        if isinstance(call.func, ast.Name) and call.func.id in told
-    ]
+    told = [gate for row in told_gates() for gate in row]
+    known = functions(INVOKER)
+    frame = list(called_by("invoke", {"invoke": known["invoke"], "_recall": known["_recall"]}))
+    before = frame[: frame.index("pass_gates")]
+    del known["invoke"]
+    passed = [gate for gate in (*before, *called_by("pass_gates", known)) if gate in told]
     assert passed == told
+    assert len(told_gates()) == 14
 
 
 @pytest.mark.req("layers.one-place")
 def test_a_tool_is_run_in_one_place() -> None:
-    runs = [
-        named(path)
-        for path in ours(".py")
-        if SOURCE in path.parents
-        for call in calls_of(ast.parse(path.read_text("utf-8")))
-        if ast.unparse(call.func) in {"traits.run", "tool.execute", "tool.handle_call"}
-    ]
-    assert runs == [named(GATES)]
+    runs: list[str] = []
+    for path in ours(".py"):
+        if SOURCE in path.parents:
+            for call in calls_of(ast.parse(path.read_text("utf-8"))):
+                given = {keyword.arg for keyword in call.keywords}  # None stands for **
+                by_name = re.search(r"\btool\w*\.(execute|handle_call)$", ast.unparse(call.func))
+                if {"ctx", None} <= given or by_name:
+                    runs.append(f"{named(path)}: {ast.unparse(call)}")
+    assert runs == [f"{named(GATES)}: run(ctx=own, **ready.kwargs)"]
 
 
 # what is written -----------------------------------------------------------------------

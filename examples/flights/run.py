@@ -62,7 +62,7 @@ def show(result: ChainRunResult, files: list[Path], mailbox: Mailbox, out: Path)
     """Print the value, the trace, and where things lie."""
     console = Console(width=None if sys.stdout.isatty() else 110)
     console.print(f"[bold]{result.status}[/] in {result.duration_ms / 1000:.1f} s")
-    console.print(result.value if result.error is None else result.error)
+    console.print(result.value if result.error is None else result.error, markup=False)
     table = Table("call", "status", "reason", "ran", "risk", "decided by", "wait ms", "run ms")
     for record in result.call_trace:
         table.add_row(

@@ -93,10 +93,15 @@ class SandboxCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Blocked(msgspec.Struct, frozen=True, kw_only=True):
-    """The script waits. `calls` were made since the last event; `waiting` are open."""
+    """The script waits. `calls` were made since the last event; `waiting` are open.
+
+    `until` is the time (of `time.monotonic()`) when a sleep of the script ends: then it
+    wants `answer({})`, if no call has ended before.
+    """
 
     calls: tuple[SandboxCall, ...]
-    waiting: tuple[int, ...]
+    waiting: tuple[int, ...] = ()
+    until: float | None = None
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,93 @@
+"""`run_in_thread`: a sync function off the event loop, on daemon threads of our own.
+
+asyncio's default executor is joined when a loop shuts down and at interpreter
+exit, so that one hung tool would hang the program. These threads are daemons,
+reused while they are wanted and gone after a second of idleness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["run_in_thread"]
+
+T = TypeVar("T")
+
+_IDLE_S = 1.0
+
+_lock = threading.Lock()
+_idle: list[queue.SimpleQueue[Callable[[], None]]] = []
+
+
+async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Run `function(*args)` in a thread, with the caller's context variables.
+
+    A caller that is cancelled leaves the thread behind; what it returns is dropped.
+    SystemExit and the like arrive as they are; StopIteration as a RuntimeError.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def job() -> None:
+        try:
+            result = context.run(function, *args)
+        except StopIteration as error:
+            failure = RuntimeError(f"StopIteration: {error.value!r}")
+            failure.__cause__ = error
+            _deliver(loop, _set_exception, future, failure)
+        except BaseException as error:  # noqa: BLE001  # it is the caller's
+            _deliver(loop, _set_exception, future, error)
+        else:
+            _deliver(loop, _set_result, future, result)
+
+    _start(job)
+    return await future
+
+
+def _deliver(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(call, *args)
+
+
+def _set_result(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _set_exception(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _start(job: Callable[[], None]) -> None:
+    with _lock:
+        todo = _idle.pop() if _idle else None
+    if todo is not None:
+        todo.put(job)
+        return
+    todo = queue.SimpleQueue()
+    todo.put(job)
+    threading.Thread(target=_work, args=(todo,), name="substrate-tool", daemon=True).start()
+
+
+def _work(todo: queue.SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        try:
+            job = todo.get(timeout=_IDLE_S)
+        except queue.Empty:
+            with _lock:
+                if todo in _idle:
+                    _idle.remove(todo)
+                    return
+            job = todo.get()  # it was taken out of the idle list: a job is on its way
+        job()
+        del job
+        with _lock:
+            _idle.append(todo)

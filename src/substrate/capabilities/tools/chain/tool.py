@@ -1,0 +1,290 @@
+"""`ToolChainTool`: the tool that runs a model's script, every call in it past the invoker."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from substrate.agents.tools.invoker import InvokerSession, ToolInvoker
+from substrate.agents.tools.shown import clean, cut
+from substrate.agents.tools.traits import identifiers_of
+from substrate.capabilities.tools.chain.bridge import Bridge, Ending
+from substrate.capabilities.tools.chain.stubs import stubs_of
+from substrate.capabilities.tools.chain.telling import tell_failure, tell_success
+from substrate.kernel.content import TextBlock
+from substrate.kernel.context import RunContext
+from substrate.kernel.errors import SandboxUnavailable
+from substrate.kernel.hooks import ProgressSink
+from substrate.kernel.sandbox import Done, Failed, Sandbox, SandboxCall, SandboxLimits, Script
+from substrate.kernel.tools.chain import (
+    ChainPolicy,
+    ChainReason,
+    ChainRunResult,
+    ChainStatus,
+)
+from substrate.kernel.tools.tools import ToolEffect, ToolExecutionResult, ToolRisk
+from substrate.kernel.values import json_form, plain
+
+__all__ = ["ToolChainTool"]
+
+_TEXT = """\
+Run a Python script that calls tools as async functions. The tools below exist only inside the
+script. Await every call; use asyncio.gather for calls that do not depend on one another. Large
+results come back as Artifact handles: pass them on to other tools as they are. A call that is
+refused raises PermissionError; other failures raise ordinary exceptions. The value of the script
+is its `return`, its last expression or the name last assigned; print() is captured.
+
+"""
+
+
+class ToolChainTool:
+    """An ordinary tool named `tool_chain` that runs a script against an invoker's tools.
+
+    Args:
+        invoker: The door; every call in the script passes it.
+        sandbox: `"monty"`, or an object that the caller owns and closes; None takes the
+            process-wide default.
+        policy: The limits of its chains; None takes the invoker's.
+        progress_sink: Told of every call in a script as it happens.
+    """
+
+    name = "tool_chain"
+    risk = ToolRisk.SAFE  # it does nothing of itself: every call in it is gated
+    effect = ToolEffect.ONCE
+    is_chain_tool = True
+
+    def __init__(
+        self,
+        invoker: ToolInvoker,
+        sandbox: Sandbox | Literal["monty"] | None = None,
+        *,
+        policy: ChainPolicy | None = None,
+        progress_sink: ProgressSink | None = None,
+    ) -> None:
+        self._invoker = invoker
+        self._sandbox = _sandbox_of(sandbox)
+        self._policy = policy if policy is not None else invoker.policy
+        self._sink = progress_sink
+
+    @property
+    def description(self) -> str:
+        """What the model reads: how a script is written, and the stubs of its tools."""
+        return _TEXT + self.stubs()
+
+    @property
+    def input_schema(self) -> Mapping[str, Any]:
+        """`code`, and optionally `timeout` in seconds."""
+        return {
+            "type": "object",
+            "properties": {
+                "code": {"type": "string", "description": "The Python script."},
+                "timeout": {
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "description": "Seconds for the whole script; at most the configured limit.",
+                },
+            },
+            "required": ["code"],
+            "additionalProperties": False,
+        }
+
+    def stubs(self) -> str:
+        """The tools that a script may call, as typed Python stubs."""
+        source = self._invoker.source
+        granted = self._granted()
+        pairs = ((name, source.traits(raw)) for name, raw in granted.items())
+        return stubs_of((name, traits) for name, traits in pairs if traits is not None)
+
+    def _granted(self) -> dict[str, str]:
+        """Identifier to raw name, of every tool that a script may call."""
+        source = self._invoker.source
+        granted: dict[str, str] = {}
+        for raw, identifier in identifiers_of(source.names()).items():
+            traits = source.traits(raw)
+            if traits is not None and traits.kind == "local" and not traits.is_chain:
+                granted[identifier] = raw
+        return granted
+
+    async def execute(
+        self, *, code: str, timeout: float | None = None, ctx: RunContext | None = None  # noqa: ASYNC109  # the model's own word
+    ) -> ToolExecutionResult:
+        """Run a script; `structured_content` is the `ChainRunResult` as plain data."""
+        result = await self.run(code, timeout_s=timeout, ctx=ctx)
+        return ToolExecutionResult(
+            content=[TextBlock(result.output_text)],
+            structured_content=json_form(plain(result)),
+            is_error=result.status != "ok",
+        )
+
+    async def run(
+        self, code: str, *, timeout_s: float | None = None, ctx: RunContext | None = None
+    ) -> ChainRunResult:
+        """Run a script to whatever end; raises only the caller's own cancellation."""
+        policy = self._policy
+        if timeout_s is not None:
+            policy = replace(policy, total_timeout_s=min(timeout_s, policy.total_timeout_s))
+        started = time.perf_counter()
+        scope = ctx.session_id if ctx is not None else None
+        session = self._invoker.open_session(scope, code, policy=policy)
+        async with session:
+            ended = await self._run(code, session, ctx)
+            result = await _result(ended, session, (time.perf_counter() - started) * 1000)
+        return replace(result, sandbox=self._described())
+
+    def _described(self) -> Any:
+        try:
+            return plain(self._sandbox.capabilities())
+        except SandboxUnavailable:
+            return None
+
+    async def _run(
+        self, code: str, session: InvokerSession, ctx: RunContext | None
+    ) -> _Ended:
+        refusal = self._refusal(session.policy)
+        if refusal is not None:
+            return _Ended(Ending(Failed(reason="no_sandbox", error=refusal)))
+        folder = tempfile.mkdtemp(prefix="substrate-media-")
+        session.media_root = folder
+        script = Script(code=code, tools=self._granted(), limits=_limits(session), files=folder)
+        try:
+            problems = await self._sandbox.preflight(script)
+            if problems:
+                text = "\n".join(
+                    f"line {p.line}: {p.message}" if p.line else p.message for p in problems
+                )
+                return _Ended(Ending(Failed(reason=problems[0].reason, error=text)))
+            async with self._sandbox.run(script) as run:
+                bridge = Bridge(self._invoker, session, run, ctx, self._sink)
+                ending = await bridge.drive()
+                return _Ended(ending, run.output, tuple(bridge.files), code)
+        except SandboxUnavailable as error:
+            return _Ended(Ending(Failed(reason="no_sandbox", error=str(error))))
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    def _refusal(self, policy: ChainPolicy) -> str | None:
+        try:
+            layers = self._sandbox.capabilities().layers
+        except SandboxUnavailable as error:
+            return str(error)
+        missing = sorted(policy.require_layers.difference(layers))
+        if not missing:
+            return None
+        active = ", ".join(layers) or "none"
+        return f"the policy requires the layers {', '.join(missing)}; active here: {active}"
+
+
+def _sandbox_of(sandbox: Sandbox | str | None) -> Sandbox:
+    if sandbox is None or sandbox == "monty":
+        from substrate.capabilities.sandboxes import default_sandbox
+
+        return default_sandbox()
+    if isinstance(sandbox, str):
+        msg = f"no sandbox named {sandbox!r}; there is 'monty', or give a Sandbox object"
+        raise ValueError(msg)
+    return sandbox
+
+
+def _limits(session: InvokerSession) -> SandboxLimits:
+    compute = max(session.clock.left(), 0.001)
+    return SandboxLimits(compute_s=compute)
+
+
+class _Ended:
+    """A script's end with what it printed and left."""
+
+    def __init__(
+        self, ending: Ending, logs: str = "", files: tuple[Any, ...] = (), code: str = ""
+    ) -> None:
+        self.ending = ending
+        self.logs = logs
+        self.files = files
+        self.code = code
+
+
+_TIMED_OUT: frozenset[ChainReason] = frozenset({"time"})
+
+
+async def _result(ended: _Ended, session: InvokerSession, duration_ms: float) -> ChainRunResult:
+    event = ended.ending.event
+    value = event.value if isinstance(event, Done) else None
+    status: ChainStatus = "ok"
+    reason: ChainReason | None = None
+    error: str | None = None
+    if isinstance(event, Failed):
+        status = "timeout" if event.reason in _TIMED_OUT else "error"
+        reason, error = event.reason, clean(event.error)
+    elif ended.ending.unstarted:
+        status, reason = "error", "not_awaited"
+        error = _not_awaited(ended.ending.unstarted, ended.code)
+    result = ChainRunResult(
+        status=status,
+        reason=reason,
+        value=_plain_value(value),
+        logs=clean(ended.logs),
+        error=error,
+        chain_id=session.chain_id,
+        tool_calls=len(session.trace),
+        duration_ms=duration_ms,
+        call_trace=session.trace,
+        files=ended.files,
+    )
+    text = tell_success(result) if status == "ok" else tell_failure(result)
+    return await _bounded(result, text, session)
+
+
+def _plain_value(value: Any) -> Any:
+    try:
+        return plain(value)
+    except (TypeError, ValueError) as error:
+        return f"(the script's value has no plain form: {error})"
+
+
+def _not_awaited(calls: tuple[SandboxCall, ...], code: str) -> str:
+    lines = []
+    for call in calls:
+        where, written = "", call.name + "(…)"
+        if call.site is not None:
+            where = f"line {call.site.line}: "
+            written = code.encode()[call.site.start : call.site.end].decode(errors="replace")
+        lines.append(f"{where}{written} was never awaited and was not run; write: await {written}")
+    return "\n".join(lines)
+
+
+async def _bounded(
+    result: ChainRunResult, text: str, session: InvokerSession
+) -> ChainRunResult:
+    """What the model reads is bounded; the whole of a longer text becomes an artifact."""
+    limit = session.policy.max_output_bytes
+    refs = set(_refs_in(result.value)) | {f.artifact_ref for f in result.files if f.artifact_ref}
+    refs |= {r.artifact_ref for r in result.call_trace if r.artifact_ref and r.artifact_ref in text}
+    ref: str | None = None
+    shown = cut(text, limit)
+    if shown != text and session.store is not None:
+        data = text.encode()
+        try:
+            blob = await session.store.put(data, "text/plain; charset=utf-8")
+            ref = await session.issue(blob, "text", "text/plain; charset=utf-8", len(data))
+            refs.add(ref)
+        except Exception:  # noqa: BLE001  # the script has run: only its long text is lost
+            ref = None
+    session.keep(refs)
+    return replace(result, output_text=shown, artifact_ref=ref)
+
+
+def _refs_in(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        ref = value.get("$artifact")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        found = [ref] if isinstance(ref, str) else []
+        return found + [r for item in value.values() for r in _refs_in(item)]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list):
+        return [r for item in value for r in _refs_in(item)]  # pyright: ignore[reportUnknownVariableType]
+    return []
+
+
