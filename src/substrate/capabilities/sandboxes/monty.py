@@ -1,0 +1,435 @@
+"""`MontySandbox`: scripts in pydantic-monty, an interpreter for a subset of Python.
+
+A pool of worker processes is kept, driven by the synchronous snapshot API from a few
+threads of our own: a thread is held only while a script computes, a process also
+while it waits. Its async client can abort the host at exit, so it is not used.
+
+One step of a run is one job in a thread: answer what is answered, let the script go
+on, collect the calls it makes, until it waits or ends. Every tool call is answered
+with a future, so that failures arrive where the script awaits.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import stat
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import pydantic_monty as monty
+
+from substrate.capabilities.sandboxes.monty_values import from_guest, to_guest
+from substrate.capabilities.sandboxes.workers import Places, Workers
+from substrate.kernel.errors import SandboxUnavailable
+from substrate.kernel.sandbox import (
+    Answer,
+    Blocked,
+    Done,
+    Failed,
+    Problem,
+    Returned,
+    SandboxCall,
+    SandboxCapabilities,
+    SandboxEvent,
+    Script,
+)
+from substrate.kernel.tools.chain import ChainReason
+from substrate.kernel.tools.tools import CallSite
+
+__all__ = ["MontySandbox"]
+
+_MEDIA = "/workspace/media"
+_MOST_CODE = 1024 * 1024
+_SUSPENSIONS = 1_000_000
+_KILL_AFTER_S = 1.0  # a step that never reaches a check of the clock is killed so much later
+_SHOWN_VALUE = 1000
+
+
+class MontySandbox:
+    """A kept pool of Monty workers.
+
+    Args:
+        processes: Workers at once; a waiting script holds one (about 1 MB).
+        threads: Threads that drive them; None: one more than there are cores.
+    """
+
+    def __init__(self, processes: int = 64, threads: int | None = None) -> None:
+        self._processes = processes
+        self._places = Places(processes)
+        self._workers = Workers(threads if threads is not None else (os.cpu_count() or 1) + 1)
+        self._pool: monty.Monty | None = None
+        self._launcher: str | None = None
+        self._lock = threading.Lock()
+
+    def capabilities(self) -> SandboxCapabilities:
+        """A subset of Python in a process of its own, with an empty environment."""
+        layers = ("process", "empty-env", "rlimits") if _has_shell() else ("process", "empty-env")
+        return SandboxCapabilities(name="monty", python="subset", layers=layers)
+
+    async def preflight(self, script: Script) -> list[Problem]:
+        """What can be told of a script without running it: that it is text, and not too long."""
+        code = script.code
+        if len(code) > _MOST_CODE:
+            text = f"the script has {len(code)} characters; at most {_MOST_CODE} are taken"
+            return [Problem("syntax", text)]
+        for number, line in enumerate(code.split("\n"), 1):
+            if "\0" in line:
+                return [Problem("syntax", "a NUL character is no Python", number)]
+            if not line.isascii() and any("\ud800" <= char <= "\udfff" for char in line):
+                return [Problem("syntax", "a lone surrogate is no character", number)]
+        return []
+
+    def run(self, script: Script) -> MontyRun:
+        """A new run of `script`, not yet started."""
+        return MontyRun(self, script)
+
+    def pool(self) -> monty.Monty:
+        """The pool, started when first wanted (blocking: called from a thread)."""
+        with self._lock:
+            if self._pool is None:
+                self._launcher = _launcher()
+                pool = monty.Monty(
+                    binary_path=self._launcher,
+                    max_processes=self._processes,
+                    feed_duration_limit_grace=_KILL_AFTER_S,
+                )
+                try:
+                    self._pool = pool.__enter__()
+                except Exception as error:
+                    msg = f"the Monty workers cannot be started: {error}"
+                    raise SandboxUnavailable(msg) from error
+                atexit.register(self._close)
+            return self._pool
+
+    @property
+    def places(self) -> Places:
+        """The bound on worker processes."""
+        return self._places
+
+    @property
+    def workers(self) -> Workers:
+        """The threads."""
+        return self._workers
+
+    def _close(self) -> None:
+        atexit.unregister(self._close)
+        with self._lock:
+            pool, self._pool = self._pool, None
+            launcher, self._launcher = self._launcher, None
+        if pool is not None:
+            with contextlib.suppress(Exception):
+                pool.__exit__(None, None, None)
+        if launcher is not None:
+            shutil.rmtree(Path(launcher).parent, ignore_errors=True)
+
+    async def aclose(self) -> None:
+        """End every worker; a later run starts them anew."""
+        await self._workers.run(self._close)
+        self._workers.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _has_shell() -> bool:
+    return os.name == "posix" and Path("/bin/sh").exists()
+
+
+def _launcher() -> str | None:
+    """A private script that drops limits before it becomes the worker, where there is a shell."""
+    binary = shutil.which("monty", path=str(Path(sys.executable).parent)) or shutil.which("monty")
+    if binary is None or not _has_shell():
+        return None
+    path = Path(tempfile.mkdtemp(prefix="substrate-monty-")) / "monty"
+    quoted = "'" + binary.replace("'", "'\\''") + "'"
+    # no core files, no files written: a worker speaks on its pipes alone
+    path.write_text(f'#!/bin/sh\nulimit -c 0\nulimit -f 0\nexec {quoted} "$@"\n', "utf-8")
+    path.chmod(stat.S_IRWXU)
+    return str(path)
+
+
+class MontyRun:
+    """One run of one script."""
+
+    def __init__(self, sandbox: MontySandbox, script: Script) -> None:
+        self._sandbox = sandbox
+        self._script = script
+        self._bytes = script.code.encode()
+        self._raw = frozenset(script.tools.values())
+        self._out = monty.CollectStreams(script.limits.output_bytes)
+        self._session: monty.MontySession | None = None
+        self._mount: monty.MountDir | None = None
+        self._pid: int | None = None
+        self._snapshot: Any = None
+        self._calls: list[SandboxCall] = []
+        self._settled: dict[int, Any] = {}
+        self._sleeps: dict[int, float] = {}
+        self._asleep: float | None = None
+        self._step: asyncio.Future[SandboxEvent] | None = None
+        self._held = self._killed = False
+
+    @property
+    def output(self) -> str:
+        """What was printed so far."""
+        return "".join(text for _, text in self._out.output)
+
+    async def start(self) -> SandboxEvent:
+        """Run the script until it waits or ends."""
+        await self._sandbox.places.take()
+        self._held = True
+        return await self._in_thread(self._begin)
+
+    async def answer(self, answers: Mapping[int, Answer]) -> SandboxEvent:
+        """Answer some of the open calls and run on."""
+        for call_id, answer in answers.items():
+            self._settled[call_id] = _settled(answer)
+        return await self._in_thread(self._go_on)
+
+    async def _in_thread(self, step: Any) -> SandboxEvent:
+        self._step = self._sandbox.workers.run(lambda: self._contained(step))
+        return await self._step
+
+    def _contained(self, step: Any) -> SandboxEvent:
+        """A step, its end told as an event; a run that has ended is closed in the same job."""
+        try:
+            event = step()
+        except SandboxUnavailable:
+            self._close()
+            raise
+        except monty.MontyError as error:
+            event = self._failed(error)
+        except (ValueError, TypeError, RuntimeError, RecursionError) as error:
+            event = Failed(reason="protocol", error=f"{type(error).__name__}: {error}")
+        if not isinstance(event, Blocked):
+            self._close()
+        return event
+
+    def _begin(self) -> SandboxEvent:
+        if self._killed:
+            return Failed(reason="crash", error="the run was ended before it began")
+        limits = self._script.limits
+        session = self._sandbox.pool().checkout(
+            script_name="script",
+            limits={
+                "max_feed_duration_secs": limits.compute_s,
+                "max_memory": limits.memory_bytes,
+                "max_recursion_depth": limits.recursion,
+                "max_suspensions": _SUSPENSIONS,
+            },
+            os_policy={"sleep": "call_host"},
+        )
+        self._session = session.__enter__()
+        self._pid = self._session.worker_pid
+        if self._script.files is not None:
+            self._mount = monty.MountDir(
+                host_path=self._script.files, virtual_path=_MEDIA, mode="read-only"
+            )
+        self._snapshot = self._session.feed_start(
+            _with_value(self._script.code), print_callback=self._out, mount=self._mount
+        )
+        return self._advance()
+
+    def _go_on(self) -> SandboxEvent:
+        now = time.monotonic()
+        for call_id, until in list(self._sleeps.items()):
+            if until <= now:
+                del self._sleeps[call_id]
+                self._settled[call_id] = {"return_value": None}
+        return self._advance()
+
+    def _advance(self) -> SandboxEvent:
+        """Let the script go on until it waits for the host or ends."""
+        while True:
+            snapshot = self._snapshot
+            if isinstance(snapshot, monty.MontyComplete):
+                return Done(value=_value(snapshot), calls=tuple(self._calls))
+            if isinstance(snapshot, monty.FutureSnapshot):
+                due = {i: self._settled.pop(i) for i in snapshot.pending_call_ids if i in self._settled}
+                if not due:
+                    return self._blocked(snapshot.pending_call_ids)
+                self._snapshot = snapshot.resume(due)
+            elif isinstance(snapshot, monty.NameLookupSnapshot):
+                self._snapshot = self._look_up(snapshot)
+            elif self._asleep is not None:
+                if self._asleep > time.monotonic():
+                    return self._blocked([])
+                self._asleep = None
+                self._snapshot = snapshot.resume({"return_value": None})
+            elif snapshot.is_os_function:
+                self._system_call(snapshot)
+            else:
+                self._call(snapshot)
+
+    def _blocked(self, pending: list[int]) -> Blocked:
+        calls, self._calls = tuple(self._calls), []
+        sleeps = [self._sleeps[i] for i in pending if i in self._sleeps]
+        until = self._asleep if self._asleep is not None else min(sleeps, default=None)
+        waiting = tuple(i for i in pending if i not in self._sleeps)
+        return Blocked(calls=calls, waiting=waiting, until=until)
+
+    def _look_up(self, snapshot: monty.NameLookupSnapshot) -> Any:
+        name = snapshot.variable_name
+        if snapshot.object_id is None and name == "tools":
+            return snapshot.resume(value={raw: _function(raw) for raw in self._raw})
+        if snapshot.object_id is None and name in self._script.tools:
+            return snapshot.resume(value=_function(name))
+        return snapshot.resume()
+
+    def _system_call(self, snapshot: monty.FunctionSnapshot) -> None:
+        if snapshot.function_name not in ("asyncio.sleep", "time.sleep"):
+            self._snapshot = snapshot.resume_auto()
+            return
+        seconds = snapshot.args[0] if snapshot.args else snapshot.kwargs.get("delay", 0)
+        until = time.monotonic() + max(float(seconds), 0.0)
+        if snapshot.function_name == "asyncio.sleep":
+            self._sleeps[snapshot.call_id] = until
+            self._snapshot = snapshot.resume({"future": ...})
+        else:
+            self._asleep = until
+
+    def _call(self, snapshot: monty.FunctionSnapshot) -> None:
+        name = snapshot.function_name
+        raw = self._script.tools.get(name, name if name in self._raw else None)
+        if raw is None or snapshot.object_id is not None:
+            message = f"name {name!r} is not defined"
+            self._snapshot = snapshot.resume({"exc_type": "NameError", "message": message})
+            return
+        try:
+            args = tuple(from_guest(arg) for arg in snapshot.args)
+            kwargs = {str(key): from_guest(arg) for key, arg in snapshot.kwargs.items()}
+        except ValueError as error:
+            message = f"an argument of {raw!r} cannot be passed: {error}. It was not run."
+            self._settled[snapshot.call_id] = {"exc_type": "ValueError", "message": message}
+        else:
+            call_id, site = snapshot.call_id, self._site(snapshot.position)
+            self._calls.append(
+                SandboxCall(id=call_id, name=raw, args=args, kwargs=kwargs, site=site)
+            )
+        self._snapshot = snapshot.resume({"future": ...})
+
+    def _site(self, position: monty.SourceRange) -> CallSite | None:
+        if position.filename == "<string>" or position.end > len(self._bytes):
+            return None
+        line = self._bytes.count(b"\n", 0, position.start) + 1
+        return CallSite(position.start, position.end, line)
+
+    def _failed(self, error: monty.MontyError) -> Failed:
+        reason = _reason(error)
+        text = error.display() if isinstance(error, _DISPLAYED) else str(error)
+        text = text.replace('File "<python-input-0>"', 'File "script"')
+        return Failed(reason=reason, error=text.rstrip(), calls=tuple(self._calls))
+
+    def _close(self) -> None:
+        """Hand the worker back, and the place with it (in a thread)."""
+        session, self._session = self._session, None
+        self._snapshot = None
+        if session is not None:
+            with contextlib.suppress(Exception):
+                session.__exit__(None, None, None)
+        if self._mount is not None:
+            self._mount.close()
+        if self._held:
+            self._held = False
+            self._sandbox.places.free()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        """End the run wherever it is: its worker is killed, and the pool replaces it."""
+        if not self._held:
+            return
+        self._killed = True
+        self._kill()
+        closed = self._sandbox.workers.run(self._close)
+        await asyncio.wait((closed,))
+
+    def _kill(self) -> None:
+        if self._pid is not None and self._session is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self._pid, signal.SIGKILL)
+
+
+_DISPLAYED = (monty.MontyRuntimeError, monty.MontySyntaxError, monty.MontyTypingError)
+
+
+def _reason(error: monty.MontyError) -> ChainReason:
+    if isinstance(error, monty.MontySyntaxError):
+        return "syntax"
+    if isinstance(error, monty.MontyCrashedError):
+        return "time" if error.timed_out else "crash"
+    inner, text = error.exception(), str(error)
+    if isinstance(inner, TimeoutError) and "time limit exceeded" in text:
+        return "time"
+    if isinstance(inner, NotImplementedError):
+        return "unsupported"
+    if isinstance(inner, MemoryError):
+        return "memory" if "memory limit" in text else "output"
+    return "recursion" if isinstance(inner, RecursionError) else "script_error"
+
+
+def _function(name: str) -> Any:
+    def granted() -> None:
+        """A name that the script may call."""
+
+    granted.__name__ = name
+    return granted
+
+
+def _settled(answer: Answer) -> Any:
+    if isinstance(answer, Returned):
+        return {"return_value": to_guest(answer.value)}
+    message = answer.message.encode(errors="backslashreplace").decode()
+    return {"exc_type": answer.exc_type, "message": message}
+
+
+def _value(done: monty.MontyComplete) -> Any:
+    """The script's value as data; what is none is told as a text."""
+    output = cast("Any", done.output)
+    try:
+        return from_guest(output)
+    except ValueError:
+        return f"{output!r}"[:_SHOWN_VALUE]
+
+
+def _with_value(code: str) -> str:
+    """The script, followed by the name that its last statement assigns.
+
+    Monty's own value of an assignment is None. The host's parser only advises: where
+    it cannot read what Monty can, the script stays as it is.
+    """
+    try:
+        last = ast.parse(code).body[-1:]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return code
+    target: Any = None
+    if last and isinstance(last[0], ast.Assign):
+        target = last[0].targets[-1]
+    elif last and isinstance(last[0], ast.AnnAssign | ast.AugAssign):
+        target = last[0].target
+    return f"{code}\n{target.id}" if isinstance(target, ast.Name) else code
