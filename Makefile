@@ -19,7 +19,7 @@ test-full: $(READY) check
 check: $(READY)
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/lint-imports --no-cache --config pyproject.toml
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/pyright
 
 format: $(READY)

@@ -142,7 +142,7 @@ async def _classified(
 async def _called(function: Callable[[Any], Any], snapshot: Snapshot, leave: OnLate) -> Any:
     answer = function(snapshot.copy())
     if inspect.isawaitable(answer):
-        return await run_bounded(_awaited(cast("Awaitable[Any]", answer)), STEP_S, leave)
+        return await run_bounded(_awaited(answer), STEP_S, leave)
     return answer
 
 
@@ -280,13 +280,11 @@ async def _contained(handler: ApprovalHandler, request: ApprovalRequest) -> obje
         if task is not None and task.cancelling():
             raise
         return error
-    except BaseException as error:  # noqa: BLE001  # told to the caller as a denial
+    except BaseException as error:  # told to the caller as a denial
         return error
 
 
-async def _tell_expired(
-    handler: ExpiryAware, request: ApprovalRequest, approver: Approver
-) -> None:
+async def _tell_expired(handler: ExpiryAware, request: ApprovalRequest, approver: Approver) -> None:
     async def tell() -> None:
         answer = cast("Any", handler.expired(request))
         if inspect.isawaitable(answer):

@@ -99,7 +99,9 @@ def _check_slowly(traits: Traits, snapshot: Snapshot) -> Arguments:
     if isinstance(values, str):
         decoded = _decode_json(values)
         if not isinstance(decoded, dict):
-            _refuse(traits, [f"expected an object of arguments, found the text {preview(values, 80)}"])
+            _refuse(
+                traits, [f"expected an object of arguments, found the text {preview(values, 80)}"]
+            )
         values = cast("dict[str, Any]", decoded)
         repaired.append("$")
     if not isinstance(values, dict):
@@ -213,7 +215,9 @@ def _require_ref(entries: Mapping[str, Any], path: Path) -> None:
     if len(entries) > 1:
         message = f"{place}: {{'$artifact': ref}} stands for a whole value; other keys beside it"
     elif not isinstance(entries[REF_KEY], str):
-        message = f"{place}: the value of '$artifact' is a ref as text, not {entries[REF_KEY]!r:.80}"
+        message = (
+            f"{place}: the value of '$artifact' is a ref as text, not {entries[REF_KEY]!r:.80}"
+        )
     else:
         return
     raise Refused(message, reason="bad_ref", status="error")

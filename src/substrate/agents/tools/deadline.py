@@ -74,9 +74,7 @@ async def run_bounded(
 
 async def _in_task(coro: Coroutine[Any, Any, T], seconds: float, on_late: OnLate) -> T:
     if sys.version_info >= (3, 12):
-        task = asyncio.Task(
-            _contained(coro), loop=asyncio.get_running_loop(), eager_start=True
-        )
+        task = asyncio.Task(_contained(coro), loop=asyncio.get_running_loop(), eager_start=True)
         if task.done():
             return task.result()
     else:
@@ -165,9 +163,7 @@ class _InPlace(Generic[T]):
                 return stop.value
             self._watch_caller()
 
-    def _until_ready(
-        self, blocker: Any
-    ) -> Generator[Any, None, asyncio.CancelledError | None]:
+    def _until_ready(self, blocker: Any) -> Generator[Any, None, asyncio.CancelledError | None]:
         """Wait as the task itself would; the error to throw into the coroutine, if any."""
         if blocker is None:  # a bare yield, as in asyncio.sleep(0)
             try:
@@ -231,7 +227,7 @@ async def _carry_on(coro: Coroutine[Any, Any, T], blocker: Any) -> T:
     while True:
         try:
             await _again(blocker)
-        except BaseException as raised:  # noqa: BLE001  # it is the coroutine's to handle
+        except BaseException as raised:  # it is the coroutine's to handle
             error = raised
         try:
             blocker = coro.send(None) if error is None else coro.throw(error)

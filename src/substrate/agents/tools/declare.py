@@ -95,6 +95,7 @@ class FunctionTool(Generic[P, R]):
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, past no gate."""
         return self.function(*args, **kwargs)
 
     def bind_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -168,7 +169,7 @@ def _result_of(value: Any) -> ToolExecutionResult:
 
 
 def _from_base64(value: Any) -> Any:
-    """bytes as they are; text, which is all that a model can write, as base64."""
+    """Bytes as they are; text, which is all that a model can write, as base64."""
     if not isinstance(value, str):
         return value
     try:
@@ -264,7 +265,9 @@ class _Signature:
             ]
             raise BindError(faults) from None
         given = model.model_fields_set
-        return {key: getattr(model, number) for number, key in self._keys.items() if number in given}
+        return {
+            key: getattr(model, number) for number, key in self._keys.items() if number in given
+        }
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
@@ -294,7 +297,11 @@ def _field(
     elif hint is ArtifactStream:
         hint = _Stream
     default = ... if parameter.default is parameter.empty else parameter.default
-    info = FieldInfo.from_annotated_attribute(hint, default) if default is not ... else FieldInfo.from_annotation(hint)
+    info = (
+        FieldInfo.from_annotated_attribute(hint, default)
+        if default is not ...
+        else FieldInfo.from_annotation(hint)
+    )
     if info.description is None and parameter.name in documented:
         info.description = documented[parameter.name]
     return hint, info
@@ -305,7 +312,7 @@ def _output_schema(hint: Any) -> dict[str, Any] | None:
         return None
     try:
         schema = TypeAdapter(hint).json_schema(mode="serialization")
-    except Exception:  # noqa: BLE001  # a return type without a schema: it is only not shown
+    except Exception:  # a return type without a schema: it is only not shown
         return None
     schema.pop("title", None)
     return schema
@@ -313,7 +320,10 @@ def _output_schema(hint: Any) -> dict[str, Any] | None:
 
 # the docstring ---------------------------------------------------------------------------
 
-_SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Example|Examples|Note)s?:\s*$")
+_INDENT = 4
+_SECTION = re.compile(
+    r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Example|Examples|Note)s?:\s*$"
+)
 _PARAMETER = re.compile(r"^\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 _FIELD = re.compile(r"^\s*:param\s+(?:[^:]+\s)?(\w+):\s*(.*)$")
 
@@ -332,7 +342,7 @@ def _split_doc(doc: str) -> tuple[str, dict[str, str]]:
             documented[field[1]] = field[2]
         elif section in ("Args", "Arguments", "Parameters") and (not line or line[0].isspace()):
             named = _PARAMETER.match(line)
-            if named and not (last and len(line) - len(line.lstrip()) > 4):
+            if named and not (last and len(line) - len(line.lstrip()) > _INDENT):
                 last = named[1]
                 documented[last] = named[2]
             elif last and line.strip():

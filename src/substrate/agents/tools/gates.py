@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast, runtime_checkable
@@ -243,7 +243,8 @@ def find_tool(source: TraitsSource, name: str) -> Traits:
     if traits is None:
         near = nearest(name, source.names())
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise Refused(f"no tool named {name!r}{hint}", reason="unknown_tool", status="error")
+        message = f"no tool named {name!r}{hint}"
+        raise Refused(message, reason="unknown_tool", status="error")
     return traits
 
 
@@ -290,7 +291,11 @@ async def clear_risk(
         noted.risk = traits.risk
         return Cleared(call, traits, arguments, traits.risk, SessionView(session))
     verdict = await decide(call, traits, arguments, approver)
-    noted.risk, noted.decision, noted.decided_by = verdict.risk, verdict.decision, verdict.decided_by
+    noted.risk, noted.decision, noted.decided_by = (
+        verdict.risk,
+        verdict.decision,
+        verdict.decided_by,
+    )
     noted.edited, noted.told = verdict.edited, verdict.told
     return Cleared(call, traits, verdict.arguments, verdict.risk, SessionView(session))
 
@@ -320,9 +325,7 @@ def _guard_failed(guard: Guard, error: BaseException) -> Refused:
     return Refused(f"the guard {type(guard).__name__} {what}", reason="guard")
 
 
-def let_guards_see(
-    guards: Sequence[Guard], cleared: Cleared, output: ToolExecutionResult
-) -> None:
+def let_guards_see(guards: Sequence[Guard], cleared: Cleared, output: ToolExecutionResult) -> None:
     """Tell the guards that want it what the tool returned."""
     for guard in guards:
         saw = cast("Callable[..., None] | None", getattr(guard, "saw", None))
@@ -417,9 +420,7 @@ _RENAMED = {"ctx": "ctx_", "self": "self_"}
 
 
 @asynccontextmanager
-async def take_slot(
-    session: InvokerSession, lane: Lane, abandoned: int
-) -> AsyncIterator[None]:
+async def take_slot(session: InvokerSession, lane: Lane, abandoned: int) -> AsyncGenerator[None]:
     """A slot of the chain and of the tool is held, taken in order of arrival."""
     if abandoned >= MOST_ABANDONED:
         message = (
@@ -591,9 +592,7 @@ def _own_context(
     key = intent.idempotency_key if intent is not None else None
     deadline = time.monotonic() + seconds
     if ctx is None:
-        return RunContext(
-            session_id=session.scope, deadline=deadline, idempotency_key=key
-        )
+        return RunContext(session_id=session.scope, deadline=deadline, idempotency_key=key)
     return RunContext(
         ctx.run_id, ctx.agent_id, ctx.session_id, deadline, key, ctx.cancelled, ctx.extra
     )
@@ -619,12 +618,13 @@ def _accepted(traits: Traits, output: object) -> Outcome:
 def _said(error: BaseException) -> str:
     """An error in words: of a group, its leaves."""
     if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_said(leaf) for leaf in cast("Sequence[BaseException]", error.exceptions))
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return "; ".join(_said(leaf) for leaf in group.exceptions)
     if isinstance(error, ToolExitError):
         return str(error)
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  # a hostile __str__
+    except Exception:  # a hostile __str__
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -181,7 +181,9 @@ class ToolInvoker:
         local = gates.require_callable(traits, session)
         arguments = gates.check_arguments(local, snapshot)
         noted.repaired = arguments.repaired
-        cleared = await gates.clear_risk(noted, local, arguments, self._approver(noted, session, ctx))
+        cleared = await gates.clear_risk(
+            noted, local, arguments, self._approver(noted, session, ctx)
+        )
         await gates.run_guards(self._guards, cleared, leave)
         ready = await gates.resolve_refs(cleared, session, leave)
         lane = self._lane(local)
@@ -200,7 +202,8 @@ class ToolInvoker:
     ) -> InvocationResult | Answered:
         if session.owner is not self or session.closed:
             what = "is closed" if session.closed else "belongs to another invoker"
-            raise Refused(f"the session {what}", reason="session_closed", status="error")
+            message = f"the session {what}; open a new one"
+            raise Refused(message, reason="session_closed", status="error")
         found = await gates.recall(call, snapshot, session)
         return replace(found, replayed=True) if isinstance(found, InvocationResult) else found
 
@@ -220,9 +223,7 @@ class ToolInvoker:
             result = replace(result, told=noted.told)
         return result
 
-    def _approver(
-        self, noted: Noted, session: InvokerSession, ctx: RunContext | None
-    ) -> Approver:
+    def _approver(self, noted: Noted, session: InvokerSession, ctx: RunContext | None) -> Approver:
         return Approver(self._approval, session, ctx, self._leaver(noted), noted)
 
     def _lane(self, traits: Traits) -> Lane:
@@ -320,7 +321,9 @@ def _cancelled(noted: Noted) -> InvocationResult:
 
 
 def _fault(noted: Noted, error: Exception) -> Refused:
-    message = f"substrate failed in {noted.tool!r} ({type(error).__name__}); the tool {_RAN[noted.ran]}"
+    message = (
+        f"substrate failed in {noted.tool!r} ({type(error).__name__}); the tool {_RAN[noted.ran]}"
+    )
     return Refused(message, reason="internal", status="error", ran=noted.ran)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -68,7 +68,7 @@ class Clock:
             self._turn()
 
     @contextmanager
-    def waiting_for_person(self) -> Iterator[None]:
+    def waiting_for_person(self) -> Generator[None]:
         """A call waits for a person."""
         self._waiting += 1
         self._turn()

@@ -70,7 +70,9 @@ async def shape_result(
 
 def _structured(output: ToolExecutionResult) -> tuple[Any, list[ContentBlock]]:
     """The structured content in plain form, and the blocks that are no text."""
-    rest = [block for block in output.content if not isinstance(block, TextBlock)]
+    rest: list[ContentBlock] = [
+        block for block in output.content if not isinstance(block, TextBlock)
+    ]
     value = output.structured_content
     if value is None and len(rest) == 1 and isinstance(rest[0], JsonBlock):
         value, rest = rest[0].value, []
@@ -92,9 +94,7 @@ class _Shaper:
         self._limit = session.policy.max_inline_result_bytes
 
     def is_large(self, text: str) -> bool:
-        return len(text) > self._limit or (
-            not text.isascii() and len(text.encode()) > self._limit
-        )
+        return len(text) > self._limit or (not text.isascii() and len(text.encode()) > self._limit)
 
     async def shape(self, result: InvocationResult, rest: list[ContentBlock]) -> InvocationResult:
         text, structured = result.text, result.structured
@@ -125,7 +125,11 @@ class _Shaper:
             return cut(text, self._limit)
         if text or structured is None:
             return text
-        return json_text(structured) if self._session.store is None else preview_json(structured, self._limit)
+        return (
+            json_text(structured)
+            if self._session.store is None
+            else preview_json(structured, self._limit)
+        )
 
     async def _shape_structured(self, value: Any) -> tuple[Any, str | None, str | None]:
         try:
@@ -246,9 +250,7 @@ async def bytes_of(text: str) -> bytes:
 
 
 def _encode_slices(text: str) -> bytes:
-    return b"".join(
-        text[start : start + _SLICE].encode() for start in range(0, len(text), _SLICE)
-    )
+    return b"".join(text[start : start + _SLICE].encode() for start in range(0, len(text), _SLICE))
 
 
 async def text_of(data: bytes) -> str:
@@ -261,9 +263,7 @@ async def text_of(data: bytes) -> str:
 def _decode_slices(data: bytes) -> str:
     decoder = codecs.getincrementaldecoder("utf-8")()
     view = memoryview(data)
-    parts = [
-        decoder.decode(view[start : start + _SLICE]) for start in range(0, len(data), _SLICE)
-    ]
+    parts = [decoder.decode(view[start : start + _SLICE]) for start in range(0, len(data), _SLICE)]
     return "".join(parts) + decoder.decode(b"", final=True)
 
 

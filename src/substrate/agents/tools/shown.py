@@ -83,7 +83,9 @@ def _brief(value: Any, limit: int, depth: int) -> Any:
     if isinstance(value, list | tuple):
         if depth == 0:
             return f"[… {len(cast('list[Any]', value))} items]"
-        return [_brief(item, limit, depth - 1) for item in cast("list[Any]", value)[: limit // 2 + 1]]
+        return [
+            _brief(item, limit, depth - 1) for item in cast("list[Any]", value)[: limit // 2 + 1]
+        ]
     return value
 
 

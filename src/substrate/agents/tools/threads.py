@@ -42,7 +42,7 @@ async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
             failure = RuntimeError(f"StopIteration: {error.value!r}")
             failure.__cause__ = error
             _deliver(loop, _set_exception, future, failure)
-        except BaseException as error:  # noqa: BLE001  # it is the caller's
+        except BaseException as error:  # it is the caller's
             _deliver(loop, _set_exception, future, error)
         else:
             _deliver(loop, _set_result, future, result)
@@ -68,11 +68,11 @@ def _set_exception(future: asyncio.Future[Any], error: BaseException) -> None:
 
 def _start(job: Callable[[], None]) -> None:
     with _lock:
-        todo = _idle.pop() if _idle else None
-    if todo is not None:
-        todo.put(job)
+        idle = _idle.pop() if _idle else None
+    if idle is not None:
+        idle.put(job)
         return
-    todo = queue.SimpleQueue()
+    todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     todo.put(job)
     threading.Thread(target=_work, args=(todo,), name="substrate-tool", daemon=True).start()
 

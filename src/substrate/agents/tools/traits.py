@@ -297,7 +297,11 @@ class _Reader:
         value = self.member("rate")
         if value is None:
             return None
-        found = re.fullmatch(r"\s*([1-9]\d*)\s*/\s*(s|min|h)\s*", value) if isinstance(value, str) else None
+        found = (
+            re.fullmatch(r"\s*([1-9]\d*)\s*/\s*(s|min|h)\s*", value)
+            if isinstance(value, str)
+            else None
+        )
         if found is None:
             self.wrong("rate", "a text like '10/s', '100/min' or '1000/h'", value)
         return Rate(int(found[1]), {"s": 1.0, "min": 60.0, "h": 3600.0}[found[2]])
@@ -306,11 +310,12 @@ class _Reader:
         value = self.member(name)
         if not callable(value):
             self.wrong(name, "an async function", value)
+        function = cast("Callable[..., Awaitable[Any]]", value)
         call = getattr(value, "__call__", value)  # noqa: B004  # an object with an async __call__
         if not (inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(call)):
             msg = f"tool {self._name!r}: {name} must be async; for a plain function use @tool"
             raise DeclarationError(msg)
-        return value
+        return function
 
 
 def _no_remote(uri: str) -> NoReturn:
@@ -339,11 +344,15 @@ def _streams(schema: Mapping[str, Any]) -> frozenset[str]:
 def _positional(schema: Mapping[str, Any]) -> tuple[str, ...]:
     properties = list(cast("Mapping[str, Any]", schema.get("properties") or {}))
     required = set(cast("Iterable[str]", schema.get("required") or ()))
-    return (*(p for p in properties if p in required), *(p for p in properties if p not in required))
+    return (
+        *(p for p in properties if p in required),
+        *(p for p in properties if p not in required),
+    )
 
 
 # checking arguments ----------------------------------------------------------------------
 
+_MOST_MESSAGE = 300
 _COMBINATORS = {"AnyOf", "OneOfNotValid", "OneOfMultipleValid", "Not", "FalseSchema", "AllOf"}
 _KEYWORDS = {"Type": "type", "AnyOf": "anyOf", "OneOfNotValid": "oneOf"}
 
@@ -363,7 +372,9 @@ def _is_valid(validator: Any) -> Callable[[Any], bool]:
 def _faults(validator: Any) -> Callable[[Any], list[Fault]]:
     def faults(values: Any) -> list[Fault]:
         try:
-            return [_fault(error) for error in validator.iter_errors(json_form(values, tag_bytes=False))]
+            return [
+                _fault(error) for error in validator.iter_errors(json_form(values, tag_bytes=False))
+            ]
         except UnicodeEncodeError:
             return [Fault((), "a text holds a lone surrogate, which is no character")]
 
@@ -383,34 +394,174 @@ def _fault(error: Any) -> Fault:
 
 
 def _short(message: str) -> str:
-    return message if len(message) <= 300 else f"{message[:140]} … {message[-140:]}"
+    return message if len(message) <= _MOST_MESSAGE else f"{message[:140]} … {message[-140:]}"
 
 
 # identifiers -----------------------------------------------------------------------------
 
 _RESERVED = frozenset(
-    """
-    ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError
-    BrokenPipeError BufferError BytesWarning ChildProcessError ConnectionAbortedError
-    ConnectionError ConnectionRefusedError ConnectionResetError DeprecationWarning EOFError
-    Ellipsis EncodingWarning EnvironmentError Exception ExceptionGroup FileExistsError
-    FileNotFoundError FloatingPointError FutureWarning GeneratorExit IOError ImportError
-    ImportWarning IndentationError IndexError InterruptedError IsADirectoryError KeyError
-    KeyboardInterrupt LookupError MemoryError ModuleNotFoundError NameError NotADirectoryError
-    NotImplemented NotImplementedError OSError OverflowError PendingDeprecationWarning
-    PermissionError ProcessLookupError PythonFinalizationError RecursionError ReferenceError
-    ResourceWarning RuntimeError RuntimeWarning StopAsyncIteration StopIteration SyntaxError
-    SyntaxWarning SystemError SystemExit TabError TimeoutError TypeError UnboundLocalError
-    UnicodeDecodeError UnicodeEncodeError UnicodeError UnicodeTranslateError UnicodeWarning
-    UserWarning ValueError Warning ZeroDivisionError abs aiter all anext any ascii bin bool
-    breakpoint bytearray bytes callable chr classmethod compile complex copyright credits delattr
-    dict dir divmod enumerate eval exec exit filter float format frozenset getattr globals hasattr
-    hash help hex id input int isinstance issubclass iter len license list locals map max
-    memoryview min next object oct open ord pow print property quit range repr reversed round set
-    setattr slice sorted staticmethod str sum super tuple type vars zip _ __build_class__
-    __debug__ __doc__ __import__ __loader__ __name__ __package__ __spec__
-    tools artifacts asyncio Artifact
-    """.split()
+    [
+        "ArithmeticError",
+        "AssertionError",
+        "AttributeError",
+        "BaseException",
+        "BaseExceptionGroup",
+        "BlockingIOError",
+        "BrokenPipeError",
+        "BufferError",
+        "BytesWarning",
+        "ChildProcessError",
+        "ConnectionAbortedError",
+        "ConnectionError",
+        "ConnectionRefusedError",
+        "ConnectionResetError",
+        "DeprecationWarning",
+        "EOFError",
+        "Ellipsis",
+        "EncodingWarning",
+        "EnvironmentError",
+        "Exception",
+        "ExceptionGroup",
+        "FileExistsError",
+        "FileNotFoundError",
+        "FloatingPointError",
+        "FutureWarning",
+        "GeneratorExit",
+        "IOError",
+        "ImportError",
+        "ImportWarning",
+        "IndentationError",
+        "IndexError",
+        "InterruptedError",
+        "IsADirectoryError",
+        "KeyError",
+        "KeyboardInterrupt",
+        "LookupError",
+        "MemoryError",
+        "ModuleNotFoundError",
+        "NameError",
+        "NotADirectoryError",
+        "NotImplemented",
+        "NotImplementedError",
+        "OSError",
+        "OverflowError",
+        "PendingDeprecationWarning",
+        "PermissionError",
+        "ProcessLookupError",
+        "PythonFinalizationError",
+        "RecursionError",
+        "ReferenceError",
+        "ResourceWarning",
+        "RuntimeError",
+        "RuntimeWarning",
+        "StopAsyncIteration",
+        "StopIteration",
+        "SyntaxError",
+        "SyntaxWarning",
+        "SystemError",
+        "SystemExit",
+        "TabError",
+        "TimeoutError",
+        "TypeError",
+        "UnboundLocalError",
+        "UnicodeDecodeError",
+        "UnicodeEncodeError",
+        "UnicodeError",
+        "UnicodeTranslateError",
+        "UnicodeWarning",
+        "UserWarning",
+        "ValueError",
+        "Warning",
+        "ZeroDivisionError",
+        "abs",
+        "aiter",
+        "all",
+        "anext",
+        "any",
+        "ascii",
+        "bin",
+        "bool",
+        "breakpoint",
+        "bytearray",
+        "bytes",
+        "callable",
+        "chr",
+        "classmethod",
+        "compile",
+        "complex",
+        "copyright",
+        "credits",
+        "delattr",
+        "dict",
+        "dir",
+        "divmod",
+        "enumerate",
+        "eval",
+        "exec",
+        "exit",
+        "filter",
+        "float",
+        "format",
+        "frozenset",
+        "getattr",
+        "globals",
+        "hasattr",
+        "hash",
+        "help",
+        "hex",
+        "id",
+        "input",
+        "int",
+        "isinstance",
+        "issubclass",
+        "iter",
+        "len",
+        "license",
+        "list",
+        "locals",
+        "map",
+        "max",
+        "memoryview",
+        "min",
+        "next",
+        "object",
+        "oct",
+        "open",
+        "ord",
+        "pow",
+        "print",
+        "property",
+        "quit",
+        "range",
+        "repr",
+        "reversed",
+        "round",
+        "set",
+        "setattr",
+        "slice",
+        "sorted",
+        "staticmethod",
+        "str",
+        "sum",
+        "super",
+        "tuple",
+        "type",
+        "vars",
+        "zip",
+        "_",
+        "__build_class__",
+        "__debug__",
+        "__doc__",
+        "__import__",
+        "__loader__",
+        "__name__",
+        "__package__",
+        "__spec__",
+        "tools",
+        "artifacts",
+        "asyncio",
+        "Artifact",
+    ]
 )
 """Builtins (the union of Python 3.11 to 3.14) and the names that a script already has."""
 

@@ -26,7 +26,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import pydantic_monty as monty
 
@@ -264,7 +264,9 @@ class MontyRun:
             if isinstance(snapshot, monty.MontyComplete):
                 return Done(value=_value(snapshot), calls=tuple(self._calls))
             if isinstance(snapshot, monty.FutureSnapshot):
-                due = {i: self._settled.pop(i) for i in snapshot.pending_call_ids if i in self._settled}
+                due = {
+                    i: self._settled.pop(i) for i in snapshot.pending_call_ids if i in self._settled
+                }
                 if not due:
                     return self._blocked(snapshot.pending_call_ids)
                 self._snapshot = snapshot.resume(due)
@@ -410,7 +412,7 @@ def _settled(answer: Answer) -> Any:
 
 def _value(done: monty.MontyComplete) -> Any:
     """The script's value as data; what is none is told as a text."""
-    output = cast("Any", done.output)
+    output = done.output
     try:
         return from_guest(output)
     except ValueError:

@@ -7,10 +7,10 @@ data (functions, classes, stand-ins of guest objects) is refused.
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -28,9 +28,9 @@ _LEAVES = (
     float,
     str,
     bytes,
-    datetime.date,
-    datetime.time,
-    datetime.timedelta,
+    dt.date,
+    dt.time,
+    dt.timedelta,
     decimal.Decimal,
 )
 
@@ -89,7 +89,7 @@ class _Walk:
             return self._container(value, depth)
 
     @contextmanager
-    def _inside(self, value: object) -> Iterator[None]:
+    def _inside(self, value: object) -> Generator[None]:
         if id(value) in self._path:
             msg = "the value contains itself"
             raise ValueError(msg)
@@ -114,7 +114,7 @@ class _Walk:
         raise ValueError(msg)
 
     def _key(self, key: Any) -> Any:
-        if isinstance(key, str | int | float | datetime.date) and not isinstance(key, bool):
+        if isinstance(key, str | int | float | dt.date) and not isinstance(key, bool):
             return key
         if key is None or isinstance(key, bool):
             return str(key)

@@ -33,7 +33,7 @@ class Workers:
         def job() -> None:
             try:
                 result = step()
-            except BaseException as error:  # noqa: BLE001  # it is the caller's
+            except BaseException as error:  # it is the caller's
                 _deliver(loop, future, None, error)
             else:
                 _deliver(loop, future, result, None)

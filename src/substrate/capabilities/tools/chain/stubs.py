@@ -42,10 +42,11 @@ def stub_of(identifier: str, traits: Traits) -> str:
     named = [name for name in traits.positional if _is_parameter(name)]
     odd = [name for name in traits.positional if not _is_parameter(name)]
     parameters = [
-        f"{name}: {annotation_of(properties[name], schema)}" + ("" if name in required else " = ...")
+        f"{name}: {annotation_of(properties[name], schema)}"
+        + ("" if name in required else " = ...")
         for name in named
     ]
-    if odd or schema.get("additionalProperties", True) not in (False, None) and not properties:
+    if odd or (schema.get("additionalProperties", True) not in (False, None) and not properties):
         parameters.append("**others: Any")
     returned = _returned(traits)
     lines = [f"async def {identifier}({', '.join(parameters)}) -> {returned}:"]
@@ -127,7 +128,11 @@ def _referred(ref: str, root: Mapping[str, Any]) -> Any:
 
 def _literal(part: Mapping[str, Any]) -> str | None:
     values = [part["const"]] if "const" in part else part.get("enum")
-    if not isinstance(values, list) or not values or len(cast("list[Any]", values)) > _MOST_LITERALS:
+    if (
+        not isinstance(values, list)
+        or not values
+        or len(cast("list[Any]", values)) > _MOST_LITERALS
+    ):
         return None
     listed = cast("list[Any]", values)
     if not all(value is None or isinstance(value, str | int | bool) for value in listed):

@@ -112,7 +112,11 @@ class ToolChainTool:
         return granted
 
     async def execute(
-        self, *, code: str, timeout: float | None = None, ctx: RunContext | None = None  # noqa: ASYNC109  # the model's own word
+        self,
+        *,
+        code: str,
+        timeout: float | None = None,
+        ctx: RunContext | None = None,  # the model's own word
     ) -> ToolExecutionResult:
         """Run a script; `structured_content` is the `ChainRunResult` as plain data."""
         result = await self.run(code, timeout_s=timeout, ctx=ctx)
@@ -143,9 +147,7 @@ class ToolChainTool:
         except SandboxUnavailable:
             return None
 
-    async def _run(
-        self, code: str, session: InvokerSession, ctx: RunContext | None
-    ) -> _Ended:
+    async def _run(self, code: str, session: InvokerSession, ctx: RunContext | None) -> _Ended:
         refusal = self._refusal(session.policy)
         if refusal is not None:
             return _Ended(Ending(Failed(reason="no_sandbox", error=refusal)))
@@ -187,7 +189,7 @@ def _sandbox_of(sandbox: Sandbox | str | None) -> Sandbox:
         return default_sandbox()
     if isinstance(sandbox, str):
         msg = f"no sandbox named {sandbox!r}; there is 'monty', or give a Sandbox object"
-        raise ValueError(msg)
+        raise ValueError(msg)  # noqa: TRY004  # the name is wrong, not its type
     return sandbox
 
 
@@ -247,7 +249,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def _not_awaited(calls: tuple[SandboxCall, ...], code: str) -> str:
-    lines = []
+    lines: list[str] = []
     for call in calls:
         where, written = "", call.name + "(…)"
         if call.site is not None:
@@ -257,9 +259,7 @@ def _not_awaited(calls: tuple[SandboxCall, ...], code: str) -> str:
     return "\n".join(lines)
 
 
-async def _bounded(
-    result: ChainRunResult, text: str, session: InvokerSession
-) -> ChainRunResult:
+async def _bounded(result: ChainRunResult, text: str, session: InvokerSession) -> ChainRunResult:
     """What the model reads is bounded; the whole of a longer text becomes an artifact."""
     limit = session.policy.max_output_bytes
     refs = set(_refs_in(result.value)) | {f.artifact_ref for f in result.files if f.artifact_ref}
@@ -272,7 +272,7 @@ async def _bounded(
             blob = await session.store.put(data, "text/plain; charset=utf-8")
             ref = await session.issue(blob, "text", "text/plain; charset=utf-8", len(data))
             refs.add(ref)
-        except Exception:  # noqa: BLE001  # the script has run: only its long text is lost
+        except Exception:  # the script has run: only its long text is lost
             ref = None
     session.keep(refs)
     return replace(result, output_text=shown, artifact_ref=ref)
@@ -286,5 +286,3 @@ def _refs_in(value: Any) -> list[str]:
     if isinstance(value, list):
         return [r for item in value for r in _refs_in(item)]  # pyright: ignore[reportUnknownVariableType]
     return []
-
-
