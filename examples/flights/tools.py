@@ -185,7 +185,9 @@ def _markdown(table: list[dict[str, Any]]) -> str:
 
 
 def _attach(message: EmailMessage, name: str, content: bytes | str) -> None:
+    if isinstance(content, str):
+        message.add_attachment(content, filename=name)
+        return
     kind, _ = mimetypes.guess_type(name)
     main, _, sub = (kind or "application/octet-stream").partition("/")
-    data = content.encode() if isinstance(content, str) else content
-    message.add_attachment(data, maintype=main, subtype=sub, filename=name)
+    message.add_attachment(content, maintype=main, subtype=sub, filename=name)

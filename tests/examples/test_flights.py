@@ -66,7 +66,7 @@ def test_without_a_terminal_the_mail_is_denied_and_the_job_ends_well(tmp_path: P
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert not list(tmp_path.glob("mail-*.eml"))
     assert "no mail was sent" in done.stdout
-    assert "'mail': 'not sent: " in done.stdout
+    assert "not sent: approval of 'send_email' was denied" in done.stdout
     (sent,) = (row for row in calls(done.stdout) if row[0] == "send_email")
     assert sent == ["send_email", "denied", sent[2], "no"]
     assert (tmp_path / "report.md").exists()

@@ -55,10 +55,12 @@ class Verdict:
     told: str | None = None
 
 
-class NotesRisk(Protocol):
-    """Whatever wants to know the risk, also of a call that is then refused."""
+class Notes(Protocol):
+    """Whatever wants to know risk and decision, also of a call that is then refused."""
 
     risk: ToolRisk | None
+    decision: str | None
+    decided_by: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Approver:
     session: InvokerSession
     ctx: RunContext | None
     leave: OnLate
-    noted: NotesRisk
+    noted: Notes
 
 
 async def decide(
@@ -88,6 +90,7 @@ async def decide(
         if answer is None:  # a grant came meanwhile
             continue
         decided_by = answer.decided_by
+        approver.noted.decision, approver.noted.decided_by = answer.decision.value, decided_by
         if answer.decision is ApprovalDecision.APPROVED:
             _grant(answer, traits, risk, approver)
             return Verdict(arguments, risk, "approved", decided_by, edited, told)
