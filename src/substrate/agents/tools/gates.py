@@ -64,6 +64,7 @@ __all__ = [
     "clear_risk",
     "execute",
     "find_tool",
+    "late_outcome",
     "recall",
     "require_callable",
     "resolve_refs",
@@ -101,6 +102,7 @@ class Noted:
     repaired: tuple[str, ...] = ()
     run_at: float = 0.0
     ran_until: float = 0.0
+    begun: bool = False
     announced: bool = False
     result: InvocationResult | None = None
     told: str | None = None
@@ -648,3 +650,26 @@ async def settle_outcome(
                 reason=outcome.reason,
             )
         )
+
+
+def late_outcome(intent: CallIntent, task: asyncio.Future[Any]) -> CallOutcome | None:
+    """What a call that was given up came to in the end; None where that still cannot be told."""
+    if task.cancelled():
+        return None
+    error = task.exception()
+    if isinstance(error, NotDone):
+        status, ran = "error", "no"
+    elif error is not None:
+        status, ran = "error", "yes"
+    else:
+        output = task.result()
+        failed = not isinstance(output, ToolExecutionResult) or output.is_error
+        status, ran = "error" if failed else "ok", "yes"
+    return CallOutcome(
+        chain_id=intent.chain_id,
+        call_id=intent.call_id,
+        status=cast("CallStatus", status),
+        ran=cast("Ran", ran),
+        reason=None if status == "ok" else "tool_error",
+        late=True,
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from substrate.agents.tools import gates
 from substrate.agents.tools.approvals import Approver
 from substrate.agents.tools.arguments import Snapshot
+from substrate.agents.tools.deadline import OnLate
 from substrate.agents.tools.gates import Cleared, Guard, Noted, SessionView
 from substrate.agents.tools.lanes import Lane
 from substrate.agents.tools.session import Answered, InvokerSession, Scope
@@ -29,7 +30,7 @@ from substrate.kernel.blobs import BlobStore
 from substrate.kernel.context import RunContext
 from substrate.kernel.errors import Refused, RunCancelled
 from substrate.kernel.hooks import HookDispatcher, HookEvent, ProgressSink
-from substrate.kernel.journal import Journal
+from substrate.kernel.journal import CallIntent, Journal
 from substrate.kernel.tools.approval import ApprovalHandler
 from substrate.kernel.tools.chain import ChainCallRecord, ChainPolicy, InvocationResult
 from substrate.kernel.tools.tools import ToolCallRequest, ToolRegistry, new_call_id
@@ -162,7 +163,7 @@ class ToolInvoker:
             return self._refused(noted, _fault(noted, error))
         finally:
             session.clock.leave_call()
-            if noted.result is None or not noted.result.replayed:
+            if noted.begun:  # else the answer was recalled
                 await self._close_call(noted, entry, session, ctx, progress_sink)
 
     async def pass_gates(
@@ -192,7 +193,8 @@ class ToolInvoker:
             await gates.announce_call(sink, cleared, leave)
             journal = self._journal or session.journal
             intent = await gates.write_intent(journal, cleared, session)
-            outcome = await gates.execute(ready, noted, session, ctx, intent, lane, leave)
+            late = self._late_writer(journal, intent, leave)
+            outcome = await gates.execute(ready, noted, session, ctx, intent, lane, late)
             await gates.settle_outcome(journal, intent, outcome, noted)
         await gates.announce_result(sink, noted, leave)
         return await self._shape(outcome, cleared, noted, session)
@@ -232,12 +234,30 @@ class ToolInvoker:
             lane = self._lanes[traits.name] = Lane(traits)
         return lane
 
-    def _leaver(self, noted: Noted) -> Callable[[asyncio.Task[Any]], None]:
+    def _leaver(self, noted: Noted) -> OnLate:
         def leave(task: asyncio.Task[Any]) -> None:
             self._abandoned[task] = noted.tool
             task.add_done_callback(self._returned)
 
         return leave
+
+    def _late_writer(self, journal: Journal, intent: CallIntent | None, leave: OnLate) -> OnLate:
+        """What comes late of a call with an intent changes no answer, but resolves its doubt."""
+        if intent is None:
+            return leave
+
+        def write(task: asyncio.Future[Any]) -> None:
+            outcome = gates.late_outcome(intent, task)
+            if outcome is not None:
+                writing = asyncio.ensure_future(journal.settle(outcome))
+                self._abandoned[writing] = intent.tool
+                writing.add_done_callback(self._returned)
+
+        def late(task: asyncio.Task[Any]) -> None:
+            leave(task)
+            task.add_done_callback(write)
+
+        return late
 
     def _returned(self, task: asyncio.Future[Any]) -> None:
         self._abandoned.pop(task, None)
@@ -256,6 +276,7 @@ class ToolInvoker:
     async def _tell_start(
         self, noted: Noted, session: InvokerSession, ctx: RunContext | None
     ) -> None:
+        noted.begun = True
         if self._hooks is not None:
             await self._hooks.dispatch(HookEvent.TOOL_START, _told(noted, session, ctx))
 
