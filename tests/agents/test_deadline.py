@@ -97,6 +97,7 @@ def test_an_error_of_the_awaited_code_comes_through(pace: Callable[[], Pace]) ->
         run(run_bounded(fail(), LONG, Left(), pace()))
 
 
+@pytest.mark.req("clock.abandon", "invariant.4")
 def test_the_deadline_holds_for_code_that_swallows_cancellation(
     pace: Callable[[], Pace],
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_timeout_of_its_own_is_its_own_error(pace: Callable[[], Pace]) -> None
     assert run(main()) == "mine"
 
 
+@pytest.mark.req("clock.caller")
 def test_a_cancellation_of_the_caller_comes_through(pace: Callable[[], Pace]) -> None:
     seen: list[str] = []
 
