@@ -58,6 +58,10 @@ class Counted:
         return x
 
 
+def large_is_critical(arguments: dict[str, Any]) -> ToolRisk:
+    return ToolRisk.CRITICAL if arguments["x"] > 9 else ToolRisk.HIGH
+
+
 class Asked:
     """An approver whose answers are given by the test."""
 
@@ -70,10 +74,8 @@ class Asked:
     async def request(self, req: ApprovalRequest, /) -> Any:
         self.requests.append(req)
         self.asked.set()
-        answer = self.answers.pop(0)
-        if isinstance(answer, asyncio.Future):
-            return await answer
-        return answer
+        answer: Any = self.answers.pop(0)
+        return await answer if asyncio.isfuture(answer) else answer
 
     def expired(self, req: ApprovalRequest, /) -> None:
         self.told.append(req)
@@ -164,9 +166,7 @@ def test_an_edit_runs_the_edited_arguments_and_tells_so() -> None:
 @pytest.mark.req("approval.edit")
 def test_an_edit_that_raises_the_risk_is_asked_once_more() -> None:
     async def main() -> None:
-        counted = Counted(
-            classify_risk=lambda a: ToolRisk.CRITICAL if a["x"] > 9 else ToolRisk.HIGH
-        )
+        counted = Counted(classify_risk=large_is_critical)
         asked = Asked(ApprovalAnswer(ApprovalDecision.MODIFIED, {"x": 10}), ApprovalDecision.DENIED)
         invoker = ToolInvoker(Toolbox([counted.tool]), asked)
         async with invoker.open_session() as session:

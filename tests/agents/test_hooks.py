@@ -58,7 +58,11 @@ def test_sync_observers_run_in_order_on_one_other_thread_and_are_drained_at_clos
 
 def test_a_sync_observer_that_blocks_holds_up_no_call() -> None:
     hooks, release = HookManager(), threading.Event()
-    hooks.register(HookEvent.TOOL_START, lambda _: release.wait(10) and None)
+
+    def block(_: Mapping[str, Any]) -> None:
+        release.wait(10)
+
+    hooks.register(HookEvent.TOOL_START, block)
     dispatched(hooks, 3)
     release.set()
     hooks.close()

@@ -1,0 +1,178 @@
+"""A person at a real pseudo-terminal decides; without one, the answer is no at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import pty
+import stat
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from substrate.capabilities.approval import TerminalApproval, visible
+from substrate.kernel.tools.approval import ApprovalAnswer, ApprovalDecision, ApprovalRequest
+from substrate.kernel.tools.tools import ToolCallRequest, ToolRisk
+
+
+def request(name: str = "send", expires_in_s: float = 20.0, **arguments: Any) -> ApprovalRequest:
+    return ApprovalRequest(
+        call=ToolCallRequest(name, arguments),
+        risk=ToolRisk.HIGH,
+        why="its risk is HIGH",
+        context={"description": "Sends a mail."},
+        expires_in_s=expires_in_s,
+    )
+
+
+class Terminal:
+    """A pseudo-terminal: what is typed at it, and what the program wrote."""
+
+    def __init__(self) -> None:
+        self.master, self._slave = pty.openpty()
+        self.source = os.fdopen(self._slave, "r", closefd=True)
+        self.written = io.StringIO()
+        console = Console(file=self.written, width=80, no_color=True)
+        self.approval = TerminalApproval(console, self.source)
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def close(self) -> None:
+        os.close(self.master)
+        with contextlib.suppress(OSError):
+            self.source.close()
+
+
+@contextlib.asynccontextmanager
+async def terminal() -> AsyncGenerator[Terminal]:
+    made = Terminal()
+    try:
+        async with asyncio.timeout(20):
+            yield made
+    finally:
+        made.close()
+
+
+def ask(typed: str, **arguments: Any) -> tuple[ApprovalAnswer, str]:
+    async def main() -> tuple[ApprovalAnswer, str]:
+        async with terminal() as at:
+            at.type(typed)
+            answer = await at.approval.request(request(**arguments))
+            return answer, at.written.getvalue()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.req("approval.terminal")
+@pytest.mark.parametrize(
+    ("typed", "decision", "grant"),
+    [
+        ("y\n", ApprovalDecision.APPROVED, None),
+        ("yes\n", ApprovalDecision.APPROVED, None),
+        ("what?\n\nn\n", ApprovalDecision.DENIED, None),
+        ("s\n", ApprovalDecision.SKIPPED, None),
+        ("a\n", ApprovalDecision.APPROVED, "chain"),
+    ],
+)
+def test_a_word_decides(typed: str, decision: ApprovalDecision, grant: str | None) -> None:
+    answer, shown = ask(typed, to="alice")
+    assert (answer.decision, answer.grant) == (decision, grant)
+    assert answer.decided_by
+    for part in ("send", "HIGH", "its risk is HIGH", "Sends a mail.", '"to": "alice"'):
+        assert part in shown
+
+
+def test_an_edit_is_shown_and_taken_only_after_a_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EDITOR", raising=False)
+    answer, shown = ask(
+        'e\n{"to": \ne\n[1]\ne\n{"to": "bob"}\nn\ne\n{"to": "eve"}\ny\n', to="alice"
+    )
+    assert (answer.decision, answer.arguments) == (ApprovalDecision.MODIFIED, {"to": "eve"})
+    assert "that is no JSON" in shown
+    assert "must be a JSON object" in shown
+    assert '"to": "bob"' in shown
+
+
+def test_an_edit_may_be_made_in_an_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = tmp_path / "edit"
+    editor.write_text('#!/bin/sh\nsed -i s/alice/carol/ "$1"\n')
+    editor.chmod(editor.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("EDITOR", str(editor))
+    answer, _ = ask("e\ny\n", to="alice")
+    assert answer.arguments == {"to": "carol"}
+
+
+@pytest.mark.req("approval.answers")
+def test_the_end_of_input_denies() -> None:
+    answer, _ = ask("\x04")
+    assert (answer.decision, answer.reason) == (ApprovalDecision.DENIED, "the input ended")
+
+
+def test_no_terminal_denies_at_once() -> None:
+    answer = asyncio.run(TerminalApproval(source=io.StringIO("y\n")).request(request()))
+    assert answer.decision is ApprovalDecision.DENIED
+    assert answer.reason == "there is no terminal to ask at"
+
+
+def test_nobody_typing_denies_when_the_time_is_over() -> None:
+    async def main() -> ApprovalAnswer:
+        async with terminal() as at:
+            return await at.approval.request(request(expires_in_s=0.1))
+
+    answer = asyncio.run(main())
+    assert (answer.decision, answer.reason) == (
+        ApprovalDecision.DENIED, "the time for an answer was over",
+    )  # fmt: skip
+
+
+def test_two_questions_are_put_one_after_the_other() -> None:
+    async def main() -> tuple[tuple[ApprovalAnswer, ApprovalAnswer], str]:
+        async with terminal() as at:
+            at.type("y\nn\n")
+            answers = await asyncio.gather(
+                at.approval.request(request("first")), at.approval.request(request("second"))
+            )
+            return answers, at.written.getvalue()
+
+    answers, shown = asyncio.run(main())
+    assert sorted(a.decision for a in answers) == ["approved", "denied"]
+    assert shown.count("May ") == 2
+
+
+def test_a_question_withdrawn_takes_no_word_of_the_next() -> None:
+    async def main() -> ApprovalAnswer:
+        async with terminal() as at:
+            first = asyncio.create_task(at.approval.request(request("first")))
+            while "first" not in at.written.getvalue():
+                await asyncio.sleep(0.001)
+            first.cancel()
+            await asyncio.wait({first})
+            second = asyncio.create_task(at.approval.request(request("second")))
+            while "second" not in at.written.getvalue():
+                await asyncio.sleep(0.001)
+            at.type("y\n")
+            return await second
+
+    assert asyncio.run(main()).decision is ApprovalDecision.APPROVED
+
+
+@pytest.mark.req("approval.shown")
+def test_hostile_text_is_made_visible_and_the_arguments_are_shown_whole() -> None:
+    lines = [f"line {number}" for number in range(100)]
+    answer, shown = ask("\n\n\ny\n", text="[red]\x1b[2J\u202eevil\u200b", lines=lines)
+    assert answer.decision is ApprovalDecision.APPROVED
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "[red]" in shown
+    assert all(f'"line {number}"' in shown for number in range(100))
+
+
+def test_visible_keeps_what_is_harmless() -> None:
+    assert visible("a\nü 搜索 🎉") == "a\nü 搜索 🎉"
+    assert visible("\x1b[0m\u200d\u2066\ud800") == "\\x1b[0m\\u200d\\u2066\\ud800"
