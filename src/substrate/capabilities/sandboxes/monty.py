@@ -179,7 +179,7 @@ class MontyRun:
         self._out = monty.CollectStreams(script.limits.output_bytes)
         self._session: monty.MontySession | None = None
         self._mount: monty.MountDir | None = None
-        self._pid: int | None = None
+        self._worker: _Worker | None = None
         self._snapshot: Any = None
         self._calls: list[SandboxCall] = []
         self._settled: dict[int, Any] = {}
@@ -207,7 +207,7 @@ class MontyRun:
 
     async def _in_thread(self, step: Any) -> SandboxEvent:
         self._step = self._sandbox.workers.run(lambda: self._contained(step))
-        return await self._step
+        return await asyncio.shield(self._step)  # the thread goes on, whoever stops waiting
 
     def _contained(self, step: Any) -> SandboxEvent:
         """A step, its end told as an event; a run that has ended is closed in the same job."""
@@ -225,8 +225,6 @@ class MontyRun:
         return event
 
     def _begin(self) -> SandboxEvent:
-        if self._killed:
-            return Failed(reason="crash", error="the run was ended before it began")
         limits = self._script.limits
         session = self._sandbox.pool().checkout(
             script_name="script",
@@ -239,7 +237,9 @@ class MontyRun:
             os_policy={"sleep": "call_host"},
         )
         self._session = session.__enter__()
-        self._pid = self._session.worker_pid
+        self._worker = _Worker(self._session.worker_pid)
+        if self._killed:  # looked at after the worker is known: see `__aexit__`
+            return Failed(reason="crash", error="the run was ended before it began")
         if self._script.files is not None:
             self._mount = monty.MountDir(
                 host_path=self._script.files, virtual_path=_MEDIA, mode="read-only"
@@ -348,6 +348,8 @@ class MontyRun:
         if session is not None:
             with contextlib.suppress(Exception):
                 session.__exit__(None, None, None)
+        if self._worker is not None:
+            self._worker.forget()
         if self._mount is not None:
             self._mount.close()
         if self._held:
@@ -367,14 +369,39 @@ class MontyRun:
         if not self._held:
             return
         self._killed = True
-        self._kill()
-        closed = self._sandbox.workers.run(self._close)
-        await asyncio.wait((closed,))
+        if self._worker is not None:
+            self._worker.kill()
+        if self._step is not None:
+            await asyncio.wait((self._step,))  # a step whose worker is dead ends at once
+            if not self._step.cancelled():
+                self._step.exception()
+        if self._held:
+            await asyncio.wait((self._sandbox.workers.run(self._close),))
 
-    def _kill(self) -> None:
-        if self._pid is not None and self._session is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+
+class _Worker:
+    """A worker process, held by a descriptor: its number may be given to another process."""
+
+    def __init__(self, pid: int | None) -> None:
+        self._fd: int | None = None
+        if pid is not None and hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                self._fd = os.pidfd_open(pid)
+        self._pid = pid
+        self._lock = threading.Lock()
+
+    def kill(self) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            if self._fd is not None:
+                signal.pidfd_send_signal(self._fd, signal.SIGKILL)
+            elif self._pid is not None:
                 os.kill(self._pid, signal.SIGKILL)
+
+    def forget(self) -> None:
+        with self._lock:
+            if self._fd is not None:
+                os.close(self._fd)
+            self._fd = self._pid = None
 
 
 _DISPLAYED = (monty.MontyRuntimeError, monty.MontySyntaxError, monty.MontyTypingError)
