@@ -118,7 +118,7 @@ def told_gates() -> list[list[str]]:
 def test_the_gates_are_passed_in_the_order_that_the_documentation_tells() -> None:
     told = [gate for row in told_gates() for gate in row]
     known = functions(INVOKER)
-    frame = list(called_by("invoke", {"invoke": known["invoke"], "_recall": known["_recall"]}))
+    frame = list(called_by("invoke", {"invoke": known["invoke"]}))
     before = frame[: frame.index("pass_gates")]
     del known["invoke"]
     passed = [gate for gate in (*before, *called_by("pass_gates", known)) if gate in told]

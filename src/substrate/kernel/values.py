@@ -21,7 +21,16 @@ from typing import Any, cast
 
 import msgspec
 
-__all__ = ["decode", "digest", "encode", "json_form", "json_text", "plain"]
+__all__ = [
+    "canonical",
+    "decode",
+    "digest",
+    "digest_of",
+    "encode",
+    "json_form",
+    "json_text",
+    "plain",
+]
 
 _BIG_INT = 1
 _NATURAL = (bytes, bytearray, memoryview)
@@ -34,10 +43,24 @@ def plain(value: Any) -> Any:
     files, keys that are no text), also where it is cyclic or nested too deeply.
     """
     try:
-        return msgspec.to_builtins(value, builtin_types=_NATURAL, str_keys=True, enc_hook=_hook)
+        known = msgspec.to_builtins(value, builtin_types=_NATURAL, str_keys=True, enc_hook=_hook)
+        return _owned(known) if type(known) in _SHARED else known
     except RecursionError as error:
         msg = "the value is cyclic or nested too deeply"
         raise ValueError(msg) from error
+
+
+_SHARED = frozenset({dict, list, tuple, bytearray, memoryview})
+
+
+def _owned(value: Any) -> Any:
+    """What msgspec made, with lists for tuples and bytes for buffers, which it hands through."""
+    kind: Any = type(value)
+    if kind is dict:
+        return {k: _owned(item) if type(item) in _SHARED else item for k, item in value.items()}
+    if kind is list or kind is tuple:
+        return [_owned(item) if type(item) in _SHARED else item for item in value]
+    return bytes(value)
 
 
 def _hook(value: Any) -> Any:
@@ -46,8 +69,9 @@ def _hook(value: Any) -> Any:
     dump: Callable[..., Any] | None = getattr(kind, "model_dump", None)
     if dump is not None:  # a pydantic model
         return dump(value, mode="python")
-    if isinstance(value, str):  # a subclass of text
-        return str(value)
+    for base in cast("tuple[Any, ...]", (str, int, float, bytes)):  # a subclass of these
+        if isinstance(value, base):
+            return base(value)
     if isinstance(value, Mapping):
         return dict(cast("Mapping[Any, Any]", value))
     msg = f"a value of type {type(value).__name__} cannot be passed"
@@ -81,13 +105,22 @@ def decode(data: bytes) -> Any:
     return _decoder.decode(data)
 
 
-def digest(name: str, value: Any) -> str:
-    """`sha256:<hex>` over a name and a plain value, whatever the order of its keys."""
+def canonical(name: str, value: Any) -> bytes:
+    """The encoding of a name and a plain value, whatever the order of its keys."""
     try:
-        data = _canonical.encode((name, value))
+        return _canonical.encode((name, value))
     except OverflowError:
-        data = _canonical.encode((name, _without_big_ints(value)))
+        return _canonical.encode((name, _without_big_ints(value)))
+
+
+def digest_of(data: bytes) -> str:
+    """`sha256:<hex>` of some bytes."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def digest(name: str, value: Any) -> str:
+    """`sha256:<hex>` over a name and a plain value."""
+    return digest_of(canonical(name, value))
 
 
 def _without_big_ints(value: Any) -> Any:

@@ -17,11 +17,11 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from substrate.agents.tools.deadline import DeadlineExceededError, Pace, run_bounded
+from substrate.agents.tools.deadline import DeadlineExceededError, OnLate, Pace, carry_on
 from substrate.kernel.hooks import Hook, HookEvent
 
 __all__ = ["HookManager"]
@@ -96,36 +96,30 @@ class HookManager:
             if not observer.is_async:
                 self._thread.tell(observer.hook, view)
             elif observer.pace.suspends:
-                slow.append(asyncio.create_task(self._tell(observer, event, view)))
+                told = cast("Coroutine[Any, Any, None]", observer.hook(view))
+                slow.append(asyncio.create_task(self._watched(told, event)))
             else:
-                until = until or time.monotonic() + self._patience_s
-                await self._tell(observer, event, view, until - time.monotonic())
+                rest = _told_at_once(observer, event, view)
+                if rest is not None:
+                    until = until or time.monotonic() + self._patience_s
+                    await self._watched(rest(until - time.monotonic(), self._leave), event)
         if slow:
             rest = until - time.monotonic() if until else self._patience_s
             await self._wait(slow, max(rest, 0.0), event)
 
-    async def _tell(
-        self,
-        observer: _Observer,
-        event: HookEvent,
-        view: Mapping[str, Any],
-        seconds: float | None = None,
-    ) -> None:
-        coro = cast("Coroutine[Any, Any, None]", observer.hook(view))
+    async def _watched(self, told: Awaitable[None], event: HookEvent) -> None:
+        """Wait for an observer; what it raises is logged."""
         try:
-            if seconds is None:
-                await coro
-            else:
-                await run_bounded(coro, seconds, self._leave, observer.pace)
+            await told
         except DeadlineExceededError:
             _log.warning("an observer of %s was given up after %gs", event, self._patience_s)
-        except Exception:
-            _log.warning("an observer of %s failed", event, exc_info=True)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            _log.warning("an observer of %s cancelled itself", event)
+            _failed(event, error)
+        except BaseException as error:
+            _failed(event, error)
 
     async def _wait(
         self, tasks: list[asyncio.Task[None]], seconds: float, event: HookEvent
@@ -154,6 +148,26 @@ class HookManager:
     def close(self, timeout_s: float = 5.0) -> None:
         """Wait until the sync observers have been told everything, for at most `timeout_s`."""
         self._thread.close(timeout_s)
+
+
+def _failed(event: HookEvent, error: BaseException) -> None:
+    _log.warning("an observer of %s failed", event, exc_info=error)
+
+
+def _told_at_once(
+    observer: _Observer, event: HookEvent, view: Mapping[str, Any]
+) -> Callable[[float, OnLate], Awaitable[None]] | None:
+    """Step an observer; None where it is done, else what waits for its rest within a time."""
+    coro = cast("Coroutine[Any, Any, None]", observer.hook(view))
+    try:
+        blocker = coro.send(None)
+    except StopIteration:
+        return None
+    except BaseException as error:
+        _failed(event, error)
+        return None
+    observer.pace.suspends = True
+    return lambda seconds, leave: carry_on(coro, blocker, seconds, leave)
 
 
 class _HookThread:

@@ -11,17 +11,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
-from substrate.agents.tools.shown import preview
+import msgspec
+
+from substrate.agents.tools.shown import cut, preview
 from substrate.agents.tools.traits import Fault, Traits
 from substrate.kernel.errors import Refused
-from substrate.kernel.values import decode, digest, encode, plain
+from substrate.kernel.values import canonical, decode, digest_of, encode, plain
 
 __all__ = ["REF_KEY", "Arguments", "Path", "Snapshot", "check", "find_refs", "snapshot_of"]
+
+_json = msgspec.json.Encoder()
 
 REF_KEY = "$artifact"
 Path = tuple[str | int, ...]
 
-_CONTAINERS = (dict, list, tuple, bytearray, memoryview)
+_SCALARS = frozenset({str, int, float, bool, type(None), bytes})
 _PREVIEW_BYTES = 200
 _MOST_FAULTS = 8
 
@@ -32,6 +36,8 @@ class Snapshot:
 
     plain: Any
     digest: str
+    size: int
+    flat: bool = False
     _data: bytes | None = None
 
     @property
@@ -43,30 +49,41 @@ class Snapshot:
 
     def copy(self) -> Any:
         """A copy for a consumer, who may do with it what he likes."""
-        values = self.plain
-        if type(values) is dict:
-            flat = cast("dict[str, Any]", values)
-            if not any(isinstance(item, _CONTAINERS) for item in flat.values()):
-                return flat.copy()
-        return decode(self.data)
+        return self.plain.copy() if self.flat else decode(self.data)
 
     def preview(self) -> str:
         """The arguments as bounded text."""
+        if self.size <= _PREVIEW_BYTES:  # then they may be written whole
+            try:
+                return cut(_json.encode(self.plain).decode(), _PREVIEW_BYTES)
+            except (TypeError, ValueError, OverflowError):
+                pass
         return preview(self.plain, _PREVIEW_BYTES)
 
 
 def snapshot_of(name: str, arguments: Any) -> Snapshot:
     """Take the snapshot; refuses what cannot be encoded (`invalid_arguments`)."""
     try:
-        values = plain(arguments)
-        return Snapshot(values, digest(name, values))
+        flat = _is_flat(arguments)
+        values = arguments.copy() if flat else plain(arguments)
+        data = canonical(name, values)
+        return Snapshot(values, digest_of(data), len(data), flat)
     except (TypeError, ValueError, RecursionError) as error:
         message = f"the arguments of {name!r} cannot be passed: {error}"
         raise Refused(message, reason="invalid_arguments", status="error") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+def _is_flat(arguments: Any) -> bool:
+    """A dict of text to scalars is in plain form already, and nothing in it can be changed."""
+    if type(arguments) is not dict:
+        return False
+    for key, item in cast("dict[Any, Any]", arguments).items():
+        if type(key) is not str or type(item) not in _SCALARS:
+            return False
+    return True
+
+
+class Arguments(msgspec.Struct, frozen=True):
     """Arguments that fit the tool's schema; `refs` are the places of artifact refs."""
 
     snapshot: Snapshot
@@ -78,7 +95,7 @@ def check(traits: Traits, snapshot: Snapshot) -> Arguments:
     """The gate's work: every fault named by path, JSON text decoded once where it must be."""
     values = snapshot.plain
     if isinstance(values, dict) and traits.is_valid(cast("Any", values)):
-        refs = find_refs(cast("dict[str, Any]", values))
+        refs = () if snapshot.flat else find_refs(cast("dict[str, Any]", values))
         if not refs and traits.bind is not None:
             _bind_or_refuse(traits, snapshot)
         return Arguments(snapshot, refs)
@@ -113,7 +130,7 @@ def _check_slowly(traits: Traits, snapshot: Snapshot) -> Arguments:
         faults = _open_faults(traits, values, refs)
     if faults:
         refuse_faults(traits, faults)
-    checked = Snapshot(values, snapshot.digest)
+    checked = Snapshot(values, snapshot.digest, snapshot.size)
     if not refs and traits.bind is not None:
         _bind_or_refuse(traits, checked)
     return Arguments(checked, refs, tuple(repaired))

@@ -17,10 +17,18 @@ from __future__ import annotations
 import asyncio
 import sys
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
-__all__ = ["GRACE_S", "DeadlineExceededError", "OnLate", "Pace", "ToolExitError", "run_bounded"]
+__all__ = [
+    "GRACE_S",
+    "DeadlineExceededError",
+    "OnLate",
+    "Pace",
+    "ToolExitError",
+    "carry_on",
+    "run_bounded",
+]
 
 T = TypeVar("T")
 
@@ -63,13 +71,21 @@ async def run_bounded(
     """
     if pace is None or pace.suspends:
         return await _in_task(coro, seconds, on_late)
-    steps = _InPlace(coro, seconds, on_late)
     try:
-        return await steps
+        blocker = coro.send(None)
+        pace.suspends = True
+        return await carry_on(coro, blocker, seconds, on_late)
+    except StopIteration as stop:
+        return stop.value
     except (SystemExit, KeyboardInterrupt) as error:
         raise _exit_error(error) from error
-    finally:
-        pace.suspends = steps.suspended
+
+
+def carry_on(
+    coro: Coroutine[Any, Any, T], blocker: Any, seconds: float, on_late: OnLate
+) -> Awaitable[T]:
+    """Await the rest of a coroutine that was stepped once, here, and waits for `blocker`."""
+    return _InPlace(coro, blocker, seconds, on_late)
 
 
 async def _in_task(coro: Coroutine[Any, Any, T], seconds: float, on_late: OnLate) -> T:
@@ -117,8 +133,8 @@ class _InPlace(Generic[T]):
     """A coroutine stepped in the awaiting task, until it ends or is handed over."""
 
     __slots__ = (
-        "_coro", "_expired", "_leaving", "_level", "_loop", "_on_late", "_seconds", "_task",
-        "_timer", "_until", "_waker", "suspended",
+        "_blocker", "_coro", "_expired", "_leaving", "_level", "_loop", "_on_late", "_seconds",
+        "_task", "_timer", "_until", "_waker",
     )  # fmt: skip
 
     _loop: asyncio.AbstractEventLoop
@@ -126,18 +142,15 @@ class _InPlace(Generic[T]):
     _timer: asyncio.TimerHandle
     _waker: asyncio.Future[None]
 
-    def __init__(self, coro: Coroutine[Any, Any, T], seconds: float, on_late: OnLate) -> None:
+    def __init__(
+        self, coro: Coroutine[Any, Any, T], blocker: Any, seconds: float, on_late: OnLate
+    ) -> None:
         self._coro = coro
+        self._blocker = blocker
         self._seconds = seconds
         self._on_late = on_late
-        self.suspended = False
 
     def __await__(self) -> Generator[Any, None, T]:
-        try:
-            blocker = self._coro.send(None)
-        except StopIteration as stop:
-            return stop.value
-        self.suspended = True
         self._loop = asyncio.get_running_loop()
         self._task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._level = self._task.cancelling()
@@ -145,7 +158,7 @@ class _InPlace(Generic[T]):
         self._until = self._loop.time() + self._seconds
         self._timer = self._loop.call_at(self._until, self._expire)
         try:
-            return (yield from self._drive(blocker))
+            return (yield from self._drive(self._blocker))
         finally:
             self._timer.cancel()
 
@@ -210,7 +223,7 @@ class _InPlace(Generic[T]):
 
         Cancelling before its first step would never reach the coroutine.
         """
-        task = self._loop.create_task(_contained(_carry_on(self._coro, blocker)))
+        task = self._loop.create_task(_contained(_walk_on(self._coro, blocker)))
         self._loop.call_soon(task.cancel)
         self._on_late(task)
 
@@ -222,7 +235,7 @@ def _again(blocker: Any) -> Generator[Any, None, None]:
     yield blocker
 
 
-async def _carry_on(coro: Coroutine[Any, Any, T], blocker: Any) -> T:
+async def _walk_on(coro: Coroutine[Any, Any, T], blocker: Any) -> T:
     error: BaseException | None = None
     while True:
         try:

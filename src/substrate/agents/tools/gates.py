@@ -12,10 +12,11 @@ import hashlib
 import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
+
+import msgspec
+from msgspec.structs import replace
 
 from substrate.agents.tools.approvals import STEP_S, Approver, decide
 from substrate.agents.tools.arguments import (
@@ -32,15 +33,16 @@ from substrate.agents.tools.deadline import (
     ToolExitError,
     run_bounded,
 )
-from substrate.agents.tools.lanes import Lane
-from substrate.agents.tools.session import Answered, Handle, InvokerSession
-from substrate.agents.tools.shaping import text_of
+from substrate.agents.tools.lanes import Lane, Slots
+from substrate.agents.tools.session import Answered, Handle, InvokerSession, SessionView
+from substrate.agents.tools.shaping import shape_result, short_result, text_of
 from substrate.agents.tools.traits import BindError, Traits, TraitsSource, nearest
 from substrate.kernel.blobs import ArtifactStream, BlobStore
 from substrate.kernel.context import RunContext
 from substrate.kernel.errors import Fenced, InDoubt, NotDone, Refused, RunCancelled
 from substrate.kernel.hooks import ProgressSink, ProgressStep
 from substrate.kernel.journal import CallIntent, CallOutcome, Journal
+from substrate.kernel.tools.approval import ApprovalHandler
 from substrate.kernel.tools.chain import CallStatus, InvocationResult, Ran, Reason
 from substrate.kernel.tools.tools import (
     CallSite,
@@ -54,6 +56,7 @@ from substrate.kernel.values import decode
 __all__ = [
     "Cleared",
     "Guard",
+    "Held",
     "Noted",
     "Outcome",
     "Ready",
@@ -70,6 +73,7 @@ __all__ = [
     "resolve_refs",
     "run_guards",
     "settle_outcome",
+    "shape_outcome",
     "spend_budget",
     "take_slot",
     "take_snapshot",
@@ -82,13 +86,9 @@ MOST_ABANDONED = 64
 """Calls of one invoker that may run on after they were given up; beyond, tools are `busy`."""
 
 
-@dataclass(slots=True)
 class Noted:
     """What is known of a call so far. It starts at the worst, and is only improved."""
 
-    call: ToolCallRequest
-    tool: str
-    started_at: float
     status: CallStatus = "error"
     reason: Reason | None = "internal"
     ran: Ran = "no"
@@ -107,36 +107,13 @@ class Noted:
     result: InvocationResult | None = None
     told: str | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class SessionView:
-    """What a guard may see of the chain: read-only."""
-
-    _session: InvokerSession = field(repr=False)
-
-    @property
-    def chain_id(self) -> str:
-        """The chain's id."""
-        return self._session.chain_id
-
-    @property
-    def scope(self) -> str:
-        """The id of its scope."""
-        return self._session.scope
-
-    @property
-    def script(self) -> str | None:
-        """The source of the script, where there is one."""
-        return self._session.script
-
-    @property
-    def trace(self) -> Sequence[Any]:
-        """The records of the calls that have ended."""
-        return self._session.trace
+    def __init__(self, call: ToolCallRequest, started_at: float) -> None:
+        self.call = call
+        self.tool = call.name
+        self.started_at = started_at
 
 
-@dataclass(frozen=True, slots=True)
-class Cleared:
+class Cleared(msgspec.Struct, frozen=True):
     """A call whose arguments fit and whose risk is accepted: what guards judge."""
 
     call: ToolCallRequest
@@ -170,16 +147,14 @@ class Guard(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """A cleared call with its refs resolved: what the tool is run with."""
 
     cleared: Cleared
     kwargs: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of a started call."""
 
     status: CallStatus
@@ -197,25 +172,16 @@ def take_snapshot(call: ToolCallRequest) -> Snapshot:
     return snapshot_of(call.name, call.arguments)
 
 
-async def recall(
-    call: ToolCallRequest, snapshot: Snapshot, session: InvokerSession
-) -> InvocationResult | Answered:
-    """The answer that this call id already has (waiting for one in flight), or its new entry."""
+def recall(call: ToolCallRequest, snapshot: Snapshot, session: InvokerSession) -> Answered | None:
+    """What this call id was used for before, if it is the same call; None: it is new."""
     known = session.answers.get(call.call_id)
-    if known is None:
-        entry = session.answers[call.call_id] = Answered(call.name, snapshot.digest)
-        return entry
-    if (known.tool, known.digest) != (call.name, snapshot.digest):
+    if known is not None and (known.tool, known.digest) != (call.name, snapshot.digest):
         message = (
             f"call id {call.call_id!r} was used before for {known.tool!r} with other"
             " arguments; a new call needs a new id"
         )
         raise Refused(message, reason="conflict", status="error")
-    if known.result is not None:
-        return known.result
-    waiter: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
-    known.waiters.append(waiter)
-    return await waiter
+    return known
 
 
 # 2 budget ------------------------------------------------------------------------------
@@ -281,17 +247,24 @@ def check_arguments(traits: Traits, snapshot: Snapshot) -> Arguments:
 
 
 async def clear_risk(
-    noted: Noted, traits: Traits, arguments: Arguments, approver: Approver
+    noted: Noted,
+    traits: Traits,
+    arguments: Arguments,
+    session: InvokerSession,
+    handler: ApprovalHandler | None,
+    ctx: RunContext | None,
+    leave: OnLate,
 ) -> Cleared:
     """The risk is one that runs unasked, or somebody said yes to exactly these arguments."""
-    call, session = noted.call, approver.session
+    call = noted.call
     if (
         traits.classify_risk is None
         and traits.requires_approval is False
         and traits.risk <= session.policy.max_risk_unapproved
     ):
         noted.risk = traits.risk
-        return Cleared(call, traits, arguments, traits.risk, SessionView(session))
+        return Cleared(call, traits, arguments, traits.risk, session.view)
+    approver = Approver(handler, session, ctx, leave, noted)
     verdict = await decide(call, traits, arguments, approver)
     noted.risk, noted.decision, noted.decided_by = (
         verdict.risk,
@@ -299,7 +272,7 @@ async def clear_risk(
         verdict.decided_by,
     )
     noted.edited, noted.told = verdict.edited, verdict.told
-    return Cleared(call, traits, verdict.arguments, verdict.risk, SessionView(session))
+    return Cleared(call, traits, verdict.arguments, verdict.risk, session.view)
 
 
 # 7 guards ------------------------------------------------------------------------------
@@ -327,9 +300,10 @@ def _guard_failed(guard: Guard, error: BaseException) -> Refused:
     return Refused(f"the guard {type(guard).__name__} {what}", reason="guard")
 
 
-def let_guards_see(guards: Sequence[Guard], cleared: Cleared, output: ToolExecutionResult) -> None:
+def let_guards_see(guards: Sequence[Guard], cleared: Cleared, outcome: Outcome) -> None:
     """Tell the guards that want it what the tool returned."""
-    for guard in guards:
+    output = outcome.output
+    for guard in guards if output is not None else ():
         saw = cast("Callable[..., None] | None", getattr(guard, "saw", None))
         if saw is None:
             continue
@@ -421,29 +395,58 @@ _RENAMED = {"ctx": "ctx_", "self": "self_"}
 # 9 slot and cancel check ---------------------------------------------------------------
 
 
-@asynccontextmanager
-async def take_slot(session: InvokerSession, lane: Lane, abandoned: int) -> AsyncGenerator[None]:
-    """A slot of the chain and of the tool is held, taken in order of arrival."""
+async def take_slot(session: InvokerSession, lane: Lane, abandoned: int) -> Held:
+    """A slot of the chain and of the tool is held, taken in order of arrival, until it is freed."""
     if abandoned >= MOST_ABANDONED:
         message = (
             f"{lane.traits.name!r} was not run: {abandoned} calls that were given up are"
             " still running; try again later"
         )
         raise Refused(message, reason="busy", status="error")
-    if not await session.slots.take(max(session.clock.left(), 0.0)):
-        raise _out_of_time(session)
+    held = Held()
     try:
-        if lane.slots is not None and not await lane.slots.take(max(session.clock.left(), 0.0)):
+        if not (session.slots.take_now() or await session.slots.take(_left(session))):
             raise _out_of_time(session)
-        try:
-            if lane.pacer is not None and not await lane.pacer.take(session.clock.left()):
+        held.add(session.slots)
+        if lane.slots is not None:
+            if not (lane.slots.take_now() or await lane.slots.take(_left(session))):
                 raise _out_of_time(session)
-            yield
-        finally:
-            if lane.slots is not None:
-                lane.slots.free()
-    finally:
-        session.slots.free()
+            held.add(lane.slots)
+        if lane.pacer is not None and not await lane.pacer.take(session.clock.left()):
+            raise _out_of_time(session)
+    except BaseException:
+        held.free()
+        raise
+    return held
+
+
+def _left(session: InvokerSession) -> float:
+    return max(session.clock.left(), 0.0)
+
+
+class Held:
+    """Slots that are held, to be freed together."""
+
+    __slots__ = ("_chain", "_tool")
+
+    def __init__(self) -> None:
+        self._chain: Slots | None = None
+        self._tool: Slots | None = None
+
+    def add(self, slots: Slots) -> None:
+        """One more; the chain's first."""
+        if self._chain is None:
+            self._chain = slots
+        else:
+            self._tool = slots
+
+    def free(self) -> None:
+        """Free them; once."""
+        chain, tool, self._chain, self._tool = self._chain, self._tool, None, None
+        if tool is not None:
+            tool.free()
+        if chain is not None:
+            chain.free()
 
 
 def check_cancelled(ctx: RunContext | None) -> None:
@@ -455,19 +458,18 @@ def check_cancelled(ctx: RunContext | None) -> None:
 # 10 announce ---------------------------------------------------------------------------
 
 
-async def announce_call(sink: ProgressSink | None, cleared: Cleared, leave: OnLate) -> None:
+async def announce_call(sink: ProgressSink, cleared: Cleared, leave: OnLate) -> None:
     """The progress sink was told that the call starts."""
-    if sink is not None:
-        call = cleared.call
-        step = ProgressStep(
-            kind="TOOL_CALL", tool=cleared.traits.name, call_id=call.call_id, seq=call.seq
-        )
-        await tell(sink, step, leave)
+    call = cleared.call
+    step = ProgressStep(
+        kind="TOOL_CALL", tool=cleared.traits.name, call_id=call.call_id, seq=call.seq
+    )
+    await tell(sink, step, leave)
 
 
-async def announce_result(sink: ProgressSink | None, noted: Noted, leave: OnLate) -> None:
+async def announce_result(sink: ProgressSink, noted: Noted, leave: OnLate) -> None:
     """The progress sink was told what became of the call."""
-    if sink is not None and not noted.announced:
+    if not noted.announced:
         noted.announced = True
         step = ProgressStep(
             kind="TOOL_RESULT",
@@ -594,7 +596,7 @@ def _own_context(
     key = intent.idempotency_key if intent is not None else None
     deadline = time.monotonic() + seconds
     if ctx is None:
-        return RunContext(session_id=session.scope, deadline=deadline, idempotency_key=key)
+        return RunContext(None, None, session.scope, deadline, key)
     return RunContext(
         ctx.run_id, ctx.agent_id, ctx.session_id, deadline, key, ctx.cancelled, ctx.extra
     )
@@ -650,6 +652,23 @@ async def settle_outcome(
                 reason=outcome.reason,
             )
         )
+
+
+# 14 shaping ----------------------------------------------------------------------------
+
+
+async def shape_outcome(
+    outcome: Outcome, noted: Noted, session: InvokerSession, leave: OnLate
+) -> InvocationResult:
+    """What became of the call as a result that is fit to carry."""
+    if outcome.output is None:
+        return InvocationResult(
+            status="error", reason=outcome.reason, ran=outcome.ran, text=outcome.message
+        )
+    result = short_result(outcome.output, session)
+    if result is None:
+        result = await shape_result(outcome.output, noted.tool, session, leave)
+    return result if noted.told is None else replace(result, told=noted.told)
 
 
 def late_outcome(intent: CallIntent, task: asyncio.Future[Any]) -> CallOutcome | None:

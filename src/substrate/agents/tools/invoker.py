@@ -17,15 +17,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from substrate.agents.tools import gates
-from substrate.agents.tools.approvals import Approver
 from substrate.agents.tools.arguments import Snapshot
 from substrate.agents.tools.deadline import OnLate
-from substrate.agents.tools.gates import Cleared, Guard, Noted, SessionView
+from substrate.agents.tools.gates import Cleared, Guard, Noted
 from substrate.agents.tools.lanes import Lane
-from substrate.agents.tools.session import Answered, InvokerSession, Scope
-from substrate.agents.tools.shaping import shape_result
+from substrate.agents.tools.session import Answered, InvokerSession, Scope, SessionView
 from substrate.agents.tools.shown import cut, preview
-from substrate.agents.tools.traits import RegistryTraits, Traits, TraitsSource, identifier_of
+from substrate.agents.tools.traits import RegistryTraits, Traits, TraitsSource
 from substrate.kernel.blobs import BlobStore
 from substrate.kernel.context import RunContext
 from substrate.kernel.errors import Refused, RunCancelled
@@ -41,6 +39,7 @@ _log = logging.getLogger("substrate.invoker")
 
 _SCOPE_LEASE_S = 86_400.0
 _RESULT_PREVIEW_BYTES = 200
+_EPOCH = time.time() - time.perf_counter()
 
 
 class ToolInvoker:
@@ -136,22 +135,24 @@ class ToolInvoker:
         TOOL_START and one TOOL_END are told, except where the call id was answered
         before: then that answer comes back, marked `replayed`.
         """
-        noted = Noted(call, call.name, time.perf_counter())
+        noted = Noted(call, time.perf_counter())
         entry: Answered | None = None
         session.clock.enter_call()
         try:
             try:
-                noted.snapshot = gates.take_snapshot(call)
-                found = await self._recall(call, noted.snapshot, session)
-                if isinstance(found, InvocationResult):
-                    noted.result = found
-                    return found
-                entry = found
+                self._require_session(session)
+                snapshot = noted.snapshot = gates.take_snapshot(call)
+                known = gates.recall(call, snapshot, session)
+                if known is not None:
+                    return replace(await known.answer(), replayed=True)
+                entry = session.answers[call.call_id] = Answered(call.name, snapshot.digest)
             except Refused as refusal:
                 await self._tell_start(noted, session, ctx)
                 return self._refused(noted, refusal)
-            await self._tell_start(noted, session, ctx)
-            noted.result = await self.pass_gates(noted, noted.snapshot, session, ctx, progress_sink)
+            noted.begun = True
+            if self._hooks is not None:
+                await self._hooks.dispatch(HookEvent.TOOL_START, _told(noted, session, ctx))
+            noted.result = await self.pass_gates(noted, snapshot, session, ctx, progress_sink)
             return noted.result
         except Refused as refusal:
             return self._refused(noted, refusal)
@@ -183,50 +184,34 @@ class ToolInvoker:
         arguments = gates.check_arguments(local, snapshot)
         noted.repaired = arguments.repaired
         cleared = await gates.clear_risk(
-            noted, local, arguments, self._approver(noted, session, ctx)
+            noted, local, arguments, session, self._approval, ctx, leave
         )
-        await gates.run_guards(self._guards, cleared, leave)
+        if self._guards:
+            await gates.run_guards(self._guards, cleared, leave)
         ready = await gates.resolve_refs(cleared, session, leave)
         lane = self._lane(local)
-        async with gates.take_slot(session, lane, len(self._abandoned)):
+        held = await gates.take_slot(session, lane, len(self._abandoned))
+        try:
             gates.check_cancelled(ctx)
-            await gates.announce_call(sink, cleared, leave)
+            if sink is not None:
+                await gates.announce_call(sink, cleared, leave)
             journal = self._journal or session.journal
             intent = await gates.write_intent(journal, cleared, session)
             late = self._late_writer(journal, intent, leave)
             outcome = await gates.execute(ready, noted, session, ctx, intent, lane, late)
             await gates.settle_outcome(journal, intent, outcome, noted)
-        await gates.announce_result(sink, noted, leave)
-        return await self._shape(outcome, cleared, noted, session)
+        finally:
+            held.free()
+        if sink is not None:
+            await gates.announce_result(sink, noted, leave)
+        gates.let_guards_see(self._guards, cleared, outcome)
+        return await gates.shape_outcome(outcome, noted, session, leave)
 
-    async def _recall(
-        self, call: ToolCallRequest, snapshot: Snapshot, session: InvokerSession
-    ) -> InvocationResult | Answered:
+    def _require_session(self, session: InvokerSession) -> None:
         if session.owner is not self or session.closed:
             what = "is closed" if session.closed else "belongs to another invoker"
             message = f"the session {what}; open a new one"
             raise Refused(message, reason="session_closed", status="error")
-        found = await gates.recall(call, snapshot, session)
-        return replace(found, replayed=True) if isinstance(found, InvocationResult) else found
-
-    async def _shape(
-        self, outcome: gates.Outcome, cleared: Cleared, noted: Noted, session: InvokerSession
-    ) -> InvocationResult:
-        if outcome.output is None:
-            return InvocationResult(
-                status="error", reason=outcome.reason, ran=outcome.ran, text=outcome.message
-            )
-        gates.let_guards_see(self._guards, cleared, outcome.output)
-        traits = cleared.traits
-        result = await shape_result(
-            outcome.output, identifier_of(traits.name), session, self._leaver(noted)
-        )
-        if noted.told is not None:
-            result = replace(result, told=noted.told)
-        return result
-
-    def _approver(self, noted: Noted, session: InvokerSession, ctx: RunContext | None) -> Approver:
-        return Approver(self._approval, session, ctx, self._leaver(noted), noted)
 
     def _lane(self, traits: Traits) -> Lane:
         lane = self._lanes.get(traits.name)
@@ -353,8 +338,7 @@ _RAN = {"no": "was not run", "yes": "ran", "unknown": "may have run"}
 
 def _record(noted: Noted) -> ChainCallRecord:
     call, traits, result = noted.call, noted.traits, noted.result
-    now = time.perf_counter()
-    run_at = noted.run_at or now
+    run_at = noted.run_at or time.perf_counter()
     return ChainCallRecord(
         call_id=call.call_id,
         tool=noted.tool,
@@ -372,7 +356,7 @@ def _record(noted: Noted) -> ChainCallRecord:
         repaired=noted.repaired,
         wait_ms=(run_at - noted.started_at) * 1000,
         run_ms=(noted.ran_until - noted.run_at) * 1000 if noted.ran_until else 0.0,
-        started_at=time.time() - (now - noted.started_at),
+        started_at=noted.started_at + _EPOCH,
         message=noted.message,
         result_preview=_result_preview(result),
         artifact_ref=result.artifact_ref if result is not None else None,
@@ -387,4 +371,7 @@ def _result_preview(result: InvocationResult | None) -> str:
         return cut(result.preview, _RESULT_PREVIEW_BYTES)
     if result.structured is not None:
         return preview(result.structured, _RESULT_PREVIEW_BYTES)
-    return cut(result.text, _RESULT_PREVIEW_BYTES)
+    text = result.text
+    if len(text) <= _RESULT_PREVIEW_BYTES and text.isascii():
+        return text
+    return cut(text, _RESULT_PREVIEW_BYTES)

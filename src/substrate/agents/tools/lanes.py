@@ -28,6 +28,14 @@ class Slots:
         self._lock = threading.Lock()
         self._queue: deque[asyncio.Future[None]] = deque()
 
+    def take_now(self) -> bool:
+        """Take a slot where one is free and nobody waits."""
+        with self._lock:
+            if self._free > 0 and not self._queue:
+                self._free -= 1
+                return True
+        return False
+
     async def take(self, timeout_s: float) -> bool:
         """Take a slot, waiting for at most `timeout_s`; False where none came free."""
         with self._lock:

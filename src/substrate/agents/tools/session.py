@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
@@ -21,7 +21,7 @@ from substrate.kernel.journal import CallIntent, CallOutcome
 from substrate.kernel.tools.chain import ChainCallRecord, ChainPolicy, InvocationResult
 from substrate.kernel.tools.tools import ToolRisk, new_call_id
 
-__all__ = ["Answered", "Clock", "Handle", "InvokerSession", "MemoryJournal", "Scope"]
+__all__ = ["Answered", "Clock", "Handle", "InvokerSession", "MemoryJournal", "Scope", "SessionView"]
 
 Kind = Literal["text", "bytes", "json"]
 
@@ -59,12 +59,12 @@ class Clock:
         """A call is open."""
         self._open += 1
         if self._since is None:
-            self._turn()
+            self._since = time.monotonic()
 
     def leave_call(self) -> None:
         """A call has ended."""
         self._open -= 1
-        if not self._open:
+        if self._open <= self._waiting and not self._computing:
             self._turn()
 
     @contextmanager
@@ -129,16 +129,22 @@ class Answered:
     tool: str
     digest: str
     result: InvocationResult | None = None
-    waiters: list[asyncio.Future[InvocationResult]] = field(
-        default_factory=list["asyncio.Future[InvocationResult]"]
-    )
+    waiters: tuple[asyncio.Future[InvocationResult], ...] = ()
+
+    async def answer(self) -> InvocationResult:
+        """The answer, when it is there."""
+        if self.result is not None:
+            return self.result
+        waiter: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
+        self.waiters = (*self.waiters, waiter)
+        return await waiter
 
     def settle(self, result: InvocationResult) -> None:
         """Answer everybody who sent the same call again."""
         self.result = result
         for waiter in self.waiters:
             waiter.get_loop().call_soon_threadsafe(_deliver, waiter, result)
-        self.waiters.clear()
+        self.waiters = ()
 
 
 def _deliver(waiter: asyncio.Future[InvocationResult], result: InvocationResult) -> None:
@@ -213,6 +219,7 @@ class InvokerSession:
         self.media_count = 0
         self.closed = False
         self.warned = False
+        self.view = SessionView(self)
         self._scope = scope
         self._own_scope = own_scope
         self._lease = f"session:{self.chain_id}"
@@ -318,6 +325,35 @@ class InvokerSession:
         tb: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+class SessionView:
+    """What a guard may see of the chain: read-only."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: InvokerSession) -> None:
+        self._session = session
+
+    @property
+    def chain_id(self) -> str:
+        """The chain's id."""
+        return self._session.chain_id
+
+    @property
+    def scope(self) -> str:
+        """The id of its scope."""
+        return self._session.scope
+
+    @property
+    def script(self) -> str | None:
+        """The source of the script, where there is one."""
+        return self._session.script
+
+    @property
+    def trace(self) -> tuple[ChainCallRecord, ...]:
+        """The records of the calls that have ended."""
+        return self._session.trace
 
 
 def _look_again(waiting: asyncio.Future[None]) -> None:

@@ -20,6 +20,7 @@ from substrate.agents.tools.deadline import DeadlineExceededError, OnLate, run_b
 from substrate.agents.tools.media import sniff, workspace_name
 from substrate.agents.tools.session import InvokerSession
 from substrate.agents.tools.shown import clean, cut, preview
+from substrate.agents.tools.traits import identifier_of
 from substrate.kernel.content import (
     AudioBlock,
     ContentBlock,
@@ -33,7 +34,7 @@ from substrate.kernel.tools.chain import ChainFile, InvocationResult
 from substrate.kernel.tools.tools import ToolExecutionResult
 from substrate.kernel.values import encode, json_text, plain
 
-__all__ = ["MEDIA_ROOT", "bytes_of", "shape_result", "text_of"]
+__all__ = ["MEDIA_ROOT", "bytes_of", "shape_result", "short_result", "text_of"]
 
 T = TypeVar("T")
 
@@ -48,10 +49,10 @@ _log = logging.getLogger("substrate.invoker")
 
 
 async def shape_result(
-    output: ToolExecutionResult, identifier: str, session: InvokerSession, leave: OnLate
+    output: ToolExecutionResult, tool: str, session: InvokerSession, leave: OnLate
 ) -> InvocationResult:
     """The result of a tool that ran, bounded by `max_inline_result_bytes`."""
-    shaper = _Shaper(identifier, session, leave)
+    shaper = _Shaper(identifier_of(tool), session, leave)
     text = clean(output.text)
     structured, rest = _structured(output)
     status = "error" if output.is_error else "ok"
@@ -66,6 +67,18 @@ async def shape_result(
     if rest or shaper.is_large(text) or structured is not None:
         result = await shaper.shape(result, rest)
     return result
+
+
+def short_result(output: ToolExecutionResult, session: InvokerSession) -> InvocationResult | None:
+    """The result of a tool that returned one short text, as most do; None for every other."""
+    if len(output.content) != 1 or output.structured_content is not None or output.is_error:
+        return None
+    block = output.content[0]
+    if not isinstance(block, TextBlock) or not block.text.isascii():
+        return None
+    if len(block.text) > session.policy.max_inline_result_bytes:
+        return None
+    return InvocationResult(status="ok", ran="yes", text=block.text)
 
 
 def _structured(output: ToolExecutionResult) -> tuple[Any, list[ContentBlock]]:

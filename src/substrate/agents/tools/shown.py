@@ -36,6 +36,8 @@ def cut(text: str, limit: int, size: int | None = None) -> str:
 
     `size` is the whole size in bytes where `text` is already only a part.
     """
+    if size is None and len(text) <= limit and text.isascii():
+        return text
     head = text[: limit + 1].encode(errors="backslashreplace")
     if size is None:
         if len(head) <= limit and len(text) <= limit:

@@ -106,7 +106,7 @@ def _require(name: str, value: object, least: int) -> None:
         raise ValueError(msg)
 
 
-class ChainFile(msgspec.Struct, frozen=True):
+class ChainFile(msgspec.Struct, frozen=True, gc=False):
     """A media file: where the script can open it, what it really is, and its artifact."""
 
     path: str
@@ -114,7 +114,7 @@ class ChainFile(msgspec.Struct, frozen=True):
     artifact_ref: str | None = None
 
 
-class InvocationResult(msgspec.Struct, frozen=True, kw_only=True):
+class InvocationResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a caller gets of one call.
 
     `text` is the tool's text as it was (of a refusal: the reason in words),
@@ -146,7 +146,7 @@ class InvocationResult(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.empty else self.text
 
 
-class ChainCallRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ChainCallRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One call as it goes into the trace, whatever became of it.
 
     `args_digest` is `sha256:` of the canonical arguments as sent; previews are

@@ -87,7 +87,7 @@ def new_call_id() -> str:
     return f"c-{_prefix}-{next(_counter)}"
 
 
-class CallSite(msgspec.Struct, frozen=True):
+class CallSite(msgspec.Struct, frozen=True, gc=False):
     """Where in a script a call is written: UTF-8 byte offsets (`end` exclusive) and the line from 1."""
 
     start: int
