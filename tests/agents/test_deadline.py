@@ -249,7 +249,7 @@ def test_a_cancellation_that_the_code_raises_is_not_the_callers(
     async def main() -> int:
         task = asyncio.current_task()
         assert task is not None
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(ToolExitError, match="CancelledError: inner"):
             await run_bounded(cancel_itself(), LONG, Left(), pace())
         return task.cancelling()
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from substrate.kernel.errors import RunCancelled
 
 __all__ = ["RunContext"]
 
 
-@dataclass(slots=True)
-class RunContext:
+class RunContext(msgspec.Struct):
     """Handed to a tool as `ctx`; every call gets a copy of its own.
 
     `session_id` is the scope of artifacts: the conversation, or an MCP client's
@@ -28,7 +28,7 @@ class RunContext:
     deadline: float | None = None
     idempotency_key: str | None = None
     cancelled: Callable[[], bool] | None = None
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}  # msgspec gives each its own
 
     def check(self) -> None:
         """Raise `RunCancelled` where the run was cancelled."""

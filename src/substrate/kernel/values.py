@@ -55,7 +55,7 @@ _SHARED = frozenset({dict, list, tuple, bytearray, memoryview})
 
 def _owned(value: Any) -> Any:
     """What msgspec made, with lists for tuples and bytes for buffers, which it hands through."""
-    kind: Any = type(value)
+    kind = cast("type[Any]", type(value))
     if kind is dict:
         return {k: _owned(item) if type(item) in _SHARED else item for k, item in value.items()}
     if kind is list or kind is tuple:

@@ -21,7 +21,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from substrate.agents.tools.deadline import DeadlineExceededError, OnLate, Pace, carry_on
+from substrate.agents.tools.deadline import (
+    DeadlineExceededError,
+    OnLate,
+    Pace,
+    carry_on,
+    run_bounded,
+)
 from substrate.kernel.hooks import Hook, HookEvent
 
 __all__ = ["HookManager"]
@@ -97,7 +103,8 @@ class HookManager:
                 self._thread.tell(observer.hook, view)
             elif observer.pace.suspends:
                 told = cast("Coroutine[Any, Any, None]", observer.hook(view))
-                slow.append(asyncio.create_task(self._watched(told, event)))
+                watched = self._watched(run_bounded(told, self._patience_s, self._leave), event)
+                slow.append(asyncio.create_task(watched))
             else:
                 rest = _told_at_once(observer, event, view)
                 if rest is not None:
@@ -113,12 +120,7 @@ class HookManager:
             await told
         except DeadlineExceededError:
             _log.warning("an observer of %s was given up after %gs", event, self._patience_s)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            _failed(event, error)
-        except BaseException as error:
+        except Exception as error:
             _failed(event, error)
 
     async def _wait(

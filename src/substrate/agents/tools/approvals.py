@@ -18,7 +18,6 @@ from substrate.agents.tools.deadline import (
     GRACE_S,
     DeadlineExceededError,
     OnLate,
-    ToolExitError,
     run_bounded,
 )
 from substrate.agents.tools.session import InvokerSession
@@ -295,7 +294,7 @@ async def _tell_expired(handler: ExpiryAware, request: ApprovalRequest, approver
 
     try:
         await run_bounded(tell(), STEP_S, approver.leave)
-    except (Exception, ToolExitError):  # the handler's own trouble changes no answer
+    except Exception:  # the handler's own trouble changes no answer
         return
 
 

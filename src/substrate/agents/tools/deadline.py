@@ -40,12 +40,18 @@ OnLate: TypeAlias = "Callable[[asyncio.Task[Any]], None]"
 _EAGER = sys.version_info >= (3, 12)
 
 
+_EXITS = (SystemExit, KeyboardInterrupt, asyncio.CancelledError)
+
+
 class DeadlineExceededError(Exception):
     """The time is over; what was awaited was left behind."""
 
 
 class ToolExitError(Exception):
-    """SystemExit or KeyboardInterrupt, raised by what was awaited: it must not end the loop."""
+    """SystemExit, KeyboardInterrupt or CancelledError that what was awaited raised of its own.
+
+    It must neither end the loop nor look like a cancellation of the caller.
+    """
 
 
 class Pace:
@@ -65,20 +71,19 @@ async def run_bounded(
     Raises:
         DeadlineExceededError: It is late; it was cancelled and handed to `on_late`.
         asyncio.CancelledError: The caller was cancelled (and `coro` with it, with a
-            grace of `GRACE_S`, then handed to `on_late`), or `coro` raised it of its
-            own: then the caller's `cancelling()` count is as before.
-        ToolExitError: It raised SystemExit or KeyboardInterrupt.
+            grace of `GRACE_S`, then handed to `on_late`).
+        ToolExitError: It raised SystemExit, KeyboardInterrupt or CancelledError of its own.
     """
     if pace is None or pace.suspends:
         return await _in_task(coro, seconds, on_late)
     try:
         blocker = coro.send(None)
-        pace.suspends = True
-        return await carry_on(coro, blocker, seconds, on_late)
     except StopIteration as stop:
         return stop.value
-    except (SystemExit, KeyboardInterrupt) as error:
+    except _EXITS as error:
         raise _exit_error(error) from error
+    pace.suspends = True
+    return await carry_on(coro, blocker, seconds, on_late)
 
 
 def carry_on(
@@ -113,9 +118,14 @@ async def _in_task(coro: Coroutine[Any, Any, T], seconds: float, on_late: OnLate
 
 
 async def _contained(coro: Coroutine[Any, Any, T]) -> T:
-    """A task that raised one of these would stop the event loop."""
+    """The body of a task of its own: what it raises must not stop the loop."""
     try:
         return await coro
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # it was given up
+            raise
+        raise _exit_error(error) from error
     except (SystemExit, KeyboardInterrupt) as error:
         raise _exit_error(error) from error
 
@@ -174,6 +184,12 @@ class _InPlace(Generic[T]):
                 if self._task.cancelling() > self._level:
                     raise asyncio.CancelledError from None
                 return stop.value
+            except BaseException as raised:
+                if self._task.cancelling() > self._level:
+                    raise asyncio.CancelledError from raised
+                if isinstance(raised, _EXITS):
+                    raise _exit_error(raised) from raised
+                raise
             self._watch_caller()
 
     def _until_ready(self, blocker: Any) -> Generator[Any, None, asyncio.CancelledError | None]:

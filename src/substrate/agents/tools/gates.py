@@ -285,12 +285,7 @@ async def run_guards(guards: Sequence[Guard], cleared: Cleared, leave: OnLate) -
             await run_bounded(cast("Any", guard.check(cleared)), STEP_S, leave)
         except Refused as refusal:
             raise Refused(refusal.message, reason="guard") from None
-        except (Exception, ToolExitError) as error:
-            raise _guard_failed(guard, error) from None
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
+        except Exception as error:
             raise _guard_failed(guard, error) from None
 
 
@@ -491,7 +486,7 @@ async def tell(sink: ProgressSink, step: ProgressStep, leave: OnLate) -> None:
             await run_bounded(_awaited(told), STEP_S, leave)
     except DeadlineExceededError:
         _log.warning("a progress sink was given up after %gs", STEP_S)
-    except (Exception, ToolExitError):
+    except Exception:
         _log.warning("a progress sink failed", exc_info=True)
 
 
@@ -553,8 +548,6 @@ async def execute(
         raise _out_of_time(session)
     own = _own_context(ctx, session, intent, seconds)
     run = cast("Callable[..., Any]", traits.run)
-    caller = asyncio.current_task()
-    level = caller.cancelling() if caller is not None else 0
     noted.ran, noted.run_at = "unknown", time.perf_counter()
     try:
         output = await run_bounded(run(ctx=own, **ready.kwargs), seconds, leave, lane.pace)
@@ -569,9 +562,7 @@ async def execute(
         noted.status, noted.reason = "cancelled", "cancelled"
         noted.ran = "yes"
         raise
-    except (Exception, asyncio.CancelledError) as error:
-        if caller is not None and caller.cancelling() > level:
-            raise asyncio.CancelledError from error
+    except Exception as error:
         outcome = Outcome("error", "yes", "tool_error", f"{traits.name!r} failed: {_said(error)}")
     finally:
         noted.ran_until = time.perf_counter()

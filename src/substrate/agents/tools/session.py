@@ -10,9 +10,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
+
+import msgspec
 
 from substrate.agents.tools.lanes import Slots
 from substrate.kernel.blobs import BlobStore
@@ -122,8 +123,7 @@ class Scope:
         return handle
 
 
-@dataclass(slots=True, eq=False)
-class Answered:
+class Answered(msgspec.Struct, eq=False, gc=False):
     """A call id that was used: what it was used for, and its answer when there is one."""
 
     tool: str

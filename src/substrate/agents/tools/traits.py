@@ -162,6 +162,9 @@ def traits_of(tool: AnyTool, *, undeclared: ToolRisk = ToolRisk.SAFE) -> Traits:
     Raises:
         DeclarationError: Naming the tool, what was found and what to do.
     """
+    if isinstance(tool, type):
+        msg = f"{tool.__name__} is a class: give a tool made from it, such as {tool.__name__}()"
+        raise DeclarationError(msg)
     name = getattr(tool, "name", None)
     if not isinstance(name, str) or not name.strip():
         msg = f"a tool needs a name that is a text, not {name!r} ({type(tool).__name__})"
