@@ -44,6 +44,7 @@ MEDIA_ROOT = "/workspace/media"
 _STEP_S = 5.0
 _OFF_LOOP = 1024 * 1024
 _SLICE = 256 * 1024
+_ONE_COPY = 32 * 1024 * 1024  # copied in a few milliseconds
 
 _log = logging.getLogger("substrate.invoker")
 
@@ -263,6 +264,8 @@ async def bytes_of(text: str) -> bytes:
 
 
 def _encode_slices(text: str) -> bytes:
+    if len(text) <= _ONE_COPY and text.isascii():
+        return text.encode()  # one copy of memory
     return b"".join(text[start : start + _SLICE].encode() for start in range(0, len(text), _SLICE))
 
 
@@ -274,6 +277,8 @@ async def text_of(data: bytes) -> str:
 
 
 def _decode_slices(data: bytes) -> str:
+    if len(data) <= _ONE_COPY and data.isascii():
+        return data.decode("ascii")
     decoder = codecs.getincrementaldecoder("utf-8")()
     view = memoryview(data)
     parts = [decoder.decode(view[start : start + _SLICE]) for start in range(0, len(data), _SLICE)]
