@@ -27,6 +27,7 @@ from pydantic import (
     WithJsonSchema,
     create_model,
 )
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import core_schema
 
 from substrate.agents.tools.threads import run_in_thread
@@ -73,7 +74,7 @@ class FunctionTool(Generic[P, R]):
         defer_loading: bool = False,
         thread: bool = False,
     ) -> None:
-        doc = inspect.getdoc(function) or ""
+        doc = inspect.getdoc(_inner(function)) or ""
         words, documented = _split_doc(doc)
         self.function = function
         self.name = name if name is not None else _name_of(function)
@@ -131,8 +132,12 @@ def _run_apart(function: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
     return asyncio.run(function(**kwargs))
 
 
+def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function.func if isinstance(function, functools.partial) else function
+
+
 def _name_of(function: Callable[..., Any]) -> str:
-    inner = function.func if isinstance(function, functools.partial) else function
+    inner = _inner(function)
     return getattr(inner, "__name__", type(inner).__name__)
 
 
@@ -191,6 +196,15 @@ _Stream = Annotated[
 ]
 
 
+class _SchemaMaker(GenerateJsonSchema):
+    """A default that is no JSON is the function's own affair: it is left out without a word."""
+
+    ignored_warning_kinds: set[JsonSchemaWarningKind] = {  # noqa: RUF012  # as pydantic has it
+        "skipped-choice",
+        "non-serializable-default",
+    }
+
+
 class _Signature:
     """The parameters of a function: their schema, and their values."""
 
@@ -243,7 +257,7 @@ class _Signature:
 
     def _schema(self) -> dict[str, Any]:
         try:
-            schema = self._model.model_json_schema(by_alias=True, mode="validation")
+            schema = self._model.model_json_schema(schema_generator=_SchemaMaker)
         except Exception as error:
             first = str(error).split("\n", 1)[0]
             msg = f"tool {self._name!r}: its parameters have no JSON Schema: {first}"
@@ -271,7 +285,7 @@ class _Signature:
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
-    inner = function.func if isinstance(function, functools.partial) else function
+    inner = _inner(function)
     target = inner if inspect.isroutine(inner) else getattr(inner, "__call__", inner)  # noqa: B004
     try:
         return typing.get_type_hints(target, include_extras=True)

@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import inspect
 import keyword
+import math
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -173,6 +174,10 @@ def traits_of(tool: AnyTool, *, undeclared: ToolRisk = ToolRisk.SAFE) -> Traits:
     hosted, provider = is_hosted_tool(tool), is_provider_defined_tool(tool)
     schema = read.schema()
     validator = read.validator(schema)
+    clash = _clashing(schema)
+    if clash is not None:
+        msg = f"tool {name!r}: its parameters {clash!r} and '{clash}_' would be one; rename one"
+        raise DeclarationError(msg)
     risk = read.risk()
     return Traits(
         tool=tool,
@@ -344,6 +349,12 @@ def _streams(schema: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
+def _clashing(schema: Mapping[str, Any]) -> str | None:
+    """`ctx` or `self` where `ctx_` or `self_` stands beside it: both would arrive under one name."""
+    properties = cast("Mapping[str, Any]", schema.get("properties") or {})
+    return next((n for n in ("ctx", "self") if n in properties and f"{n}_" in properties), None)
+
+
 def _positional(schema: Mapping[str, Any]) -> tuple[str, ...]:
     properties = list(cast("Mapping[str, Any]", schema.get("properties") or {}))
     required = set(cast("Iterable[str]", schema.get("required") or ()))
@@ -361,27 +372,49 @@ _KEYWORDS = {"Type": "type", "AnyOf": "anyOf", "OneOfNotValid": "oneOf"}
 
 
 def _is_valid(validator: Any) -> Callable[[Any], bool]:
-    check = validator.is_valid
+    check, faults = validator.is_valid, _faults(validator)
 
     def is_valid(values: Any) -> bool:
         try:
-            return check(values)
+            return check(values) or (_is_unbounded(values) and not faults(values))
         except ValueError:  # bytes, which JSON Schema does not know, or lone surrogates
-            return not _faults(validator)(values)
+            return not faults(values)
 
     return is_valid
 
 
 def _faults(validator: Any) -> Callable[[Any], list[Fault]]:
     def faults(values: Any) -> list[Fault]:
+        judged = _bounded(json_form(values, tag_bytes=False))
         try:
-            return [
-                _fault(error) for error in validator.iter_errors(json_form(values, tag_bytes=False))
-            ]
+            return [_fault(error) for error in validator.iter_errors(judged)]
         except UnicodeEncodeError:
             return [Fault((), "a text holds a lone surrogate, which is no character")]
 
     return faults
+
+
+_FAR = 2.0**52 - 0.5
+"""The greatest float that is no whole number."""
+
+
+def _is_unbounded(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_is_unbounded, cast("dict[str, Any]", value).values()))
+    if isinstance(value, list):
+        return any(map(_is_unbounded, cast("list[Any]", value)))
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _bounded(value: Any) -> Any:
+    """`value` with fractions for nan and the infinities, which the validator takes for null."""
+    if isinstance(value, dict):
+        return {key: _bounded(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_bounded(item) for item in cast("list[Any]", value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return 0.5 if math.isnan(value) else math.copysign(_FAR, value)
+    return value
 
 
 def _fault(error: Any) -> Fault:

@@ -150,8 +150,13 @@ class Tool(Protocol):
         """JSON Schema 2020-12 of the arguments, an object."""
         ...
 
-    async def execute(self, *, ctx: RunContext | None = None, **kwargs: Any) -> ToolExecutionResult:
-        """Run with arguments that fit `input_schema`. Raise `NotDone` if nothing happened."""
+    async def execute(
+        self, *args: Any, ctx: RunContext | None = None, **kwargs: Any
+    ) -> ToolExecutionResult:
+        """Run with arguments that fit `input_schema`. Raise `NotDone` if nothing happened.
+
+        All are given by name; `*args` lets type checkers accept tools that name their own.
+        """
         ...
 
 
@@ -190,7 +195,7 @@ class ProviderDefinedTool(Protocol):
         ...
 
     async def handle_call(
-        self, *, ctx: RunContext | None = None, **kwargs: Any
+        self, *args: Any, ctx: RunContext | None = None, **kwargs: Any
     ) -> ToolExecutionResult:
         """Stands for `execute`: the same arguments, the same result."""
         ...

@@ -15,6 +15,7 @@ from typing import Any
 
 from substrate.agents.tools.invoker import InvokerSession, ToolInvoker
 from substrate.agents.tools.shown import shown_result
+from substrate.capabilities.tools.chain.stubs import is_parameter
 from substrate.kernel.context import RunContext
 from substrate.kernel.hooks import ProgressSink
 from substrate.kernel.sandbox import (
@@ -136,7 +137,7 @@ class Bridge:
         if not call.args:
             return dict(call.kwargs)
         traits = self.invoker.source.traits(call.name)
-        names = traits.positional if traits is not None else ()
+        names = [n for n in traits.positional if is_parameter(n)] if traits is not None else []
         if len(call.args) > len(names):
             message = f"{call.name!r} takes {len(names)} arguments, {len(call.args)} were given"
             return Raised("ValueError", f"{message}. It was not run.")

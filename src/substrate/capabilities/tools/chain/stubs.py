@@ -8,12 +8,15 @@ first, with its own words and those of its parameters as the docstring.
 from __future__ import annotations
 
 import keyword
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from substrate.agents.tools.shown import clean
 from substrate.agents.tools.traits import Traits
 
-__all__ = ["annotation_of", "stub_of", "stubs_of"]
+__all__ = ["annotation_of", "is_parameter", "stub_of", "stubs_of"]
 
 _NAMES = {
     "string": "str",
@@ -39,23 +42,32 @@ def stub_of(identifier: str, traits: Traits) -> str:
     schema = traits.input_schema
     properties = cast("Mapping[str, Any]", schema.get("properties") or {})
     required = set(cast("Iterable[str]", schema.get("required") or ()))
-    named = [name for name in traits.positional if _is_parameter(name)]
-    odd = [name for name in traits.positional if not _is_parameter(name)]
+    named = [name for name in traits.positional if is_parameter(name)]
+    odd = [name for name in traits.positional if not is_parameter(name)]
     parameters = [
         f"{name}: {annotation_of(properties[name], schema)}"
         + ("" if name in required else " = ...")
         for name in named
     ]
     if odd or (schema.get("additionalProperties", True) not in (False, None) and not properties):
-        parameters.append("**others: Any")
+        others = "others"
+        while others in named:
+            others += "_"
+        parameters.append(f"**{others}: Any")
     returned = _returned(traits)
     lines = [f"async def {identifier}({', '.join(parameters)}) -> {returned}:"]
     lines += _docstring(traits, properties, odd)
     return "\n".join(lines) + "\n"
 
 
-def _is_parameter(name: str) -> bool:
-    return name.isidentifier() and not keyword.iskeyword(name)
+def is_parameter(name: str) -> bool:
+    """Whether Python can write `name` as a parameter, and reads it as it is written."""
+    return (
+        name.isidentifier()
+        and not keyword.iskeyword(name)
+        and name != "__debug__"
+        and unicodedata.is_normalized("NFKC", name)
+    )
 
 
 def _returned(traits: Traits) -> str:
@@ -73,10 +85,19 @@ def _docstring(traits: Traits, properties: Mapping[str, Any], odd: Sequence[str]
     if odd:
         spelled = ", ".join(f"{name!r}: ..." for name in odd)
         words += ["", f"Pass by name in a dict: **{{{spelled}}}"]
-    body = "\n".join(words).replace("\\", "\\\\").replace('"""', '\\"""')
+    body = clean("\n".join(words)).replace("\\", "\\\\").replace('"""', '\\"""')
     if body.endswith('"'):
         body += " "
-    return ["    " + line if line else "" for line in f'"""{body}"""'.splitlines()] + ["    ..."]
+    lines = [_visible(line) for line in f'"""{body}"""'.splitlines()]
+    return ["    " + line if line else "" for line in lines] + ["    ..."]
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def _visible(line: str) -> str:
+    """Control characters as the escapes that Python reads; NUL may not even stand in a source."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line)
 
 
 def _words(schema: Any) -> str:

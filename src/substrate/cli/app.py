@@ -1,0 +1,136 @@
+"""The command line: `substrate run`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from substrate.capabilities.approval import TerminalApproval
+from substrate.cli.loading import UsageError, load_script, load_tools
+from substrate.cli.showing import as_json, show
+from substrate.kernel.tools.chain import ChainPolicy, ChainRunResult
+from substrate.scripts import run_script
+from substrate.storage import FileBlobStore, InMemoryBlobStore
+
+__all__ = ["main"]
+
+OK, SCRIPT_ERROR, USAGE, DENIED, TIME, CANCELLED = 0, 1, 2, 3, 4, 130
+
+_APP = typer.Typer(
+    name="substrate",
+    help="Run a model's Python script against your tools, every call in it gated.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+_RUN_HELP = """Run a script, in a sandbox; risky calls are asked for at the terminal.
+
+\b
+Example:
+  substrate run plan.py --tools my_tools.py
+  echo 'await add(a=1, b=2)' | substrate run - --tools my_package.tools --json
+
+\b
+In my_tools.py, tools are functions under @tool:
+  from substrate import tool
+  @tool(risk="safe")
+  def add(a: int, b: int) -> int:
+      return a + b
+
+\b
+Exit codes: 0 ok, 1 the script failed, 2 usage, 3 a denied call ended the script,
+4 the time was over, 130 cancelled.
+"""
+
+
+def _version(value: bool) -> None:  # noqa: FBT001  # typer's callback
+    if value:
+        typer.echo(version("substrate"))
+        raise typer.Exit
+
+
+@_APP.callback()
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    del show_version
+
+
+@_APP.command("run", help=_RUN_HELP)
+def _run(
+    script: Annotated[str, typer.Argument(help="The script's file, or - for standard input.")],
+    tools: Annotated[
+        list[str], typer.Option(help="A module or .py file with tools; may be given again.")
+    ],
+    approve: Annotated[
+        str, typer.Option(help="ask: at the terminal; never: deny what needs a yes.")
+    ] = "ask",
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON document.")
+    ] = False,
+    timeout: Annotated[float | None, typer.Option(help="Seconds for the whole script.")] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="A folder for large results; else they live in memory.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    try:
+        result = _result(script, tools, approve, timeout, store)
+    except UsageError as error:
+        if debug:
+            raise
+        _fail(str(error))
+    except KeyboardInterrupt:
+        typer.echo("cancelled", err=True)
+        raise typer.Exit(CANCELLED) from None
+    if json:
+        typer.echo(as_json(result))
+    else:
+        show(result, Console(), Console(stderr=True))
+    raise typer.Exit(_code(result))
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"substrate: {message}", err=True)
+    raise typer.Exit(USAGE)
+
+
+def _result(
+    script: str, tools: list[str], approve: str, timeout: float | None, store: Path | None
+) -> ChainRunResult:
+    if approve not in ("ask", "never"):
+        msg = f"--approve is ask or never, not {approve!r}"
+        raise UsageError(msg)
+    if timeout is not None and not timeout > 0:
+        msg = f"--timeout is a number of seconds above 0, not {timeout:g}"
+        raise UsageError(msg)
+    code, box = load_script(script), load_tools(tools)
+    policy = ChainPolicy() if timeout is None else ChainPolicy(total_timeout_s=timeout)
+    blobs = FileBlobStore(store) if store is not None else InMemoryBlobStore()
+    handler = TerminalApproval() if approve == "ask" else None
+    return asyncio.run(run_script(code, box, handler, policy, blobs))
+
+
+def _code(result: ChainRunResult) -> int:
+    if result.status == "ok":
+        return OK
+    if result.status == "timeout":
+        return TIME
+    failed = [record for record in result.call_trace if record.status != "ok"]
+    if result.reason == "script_error" and failed and failed[-1].status == "denied":
+        return DENIED
+    return SCRIPT_ERROR
+
+
+def main() -> None:
+    """Entry point of the `substrate` command."""
+    sys.exit(_APP(standalone_mode=True))

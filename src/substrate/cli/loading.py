@@ -1,0 +1,143 @@
+"""Reading what a user names: a script, and the tools of a module or file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from substrate.agents.tools.toolbox import Toolbox
+from substrate.agents.tools.traits import nearest
+from substrate.kernel.errors import DeclarationError
+
+__all__ = ["UsageError", "load_script", "load_tools"]
+
+
+class UsageError(Exception):
+    """The user named something that is not there or not usable; one line says what to do."""
+
+
+def load_script(name: str) -> str:
+    """The text of a script file, or of standard input for `-`."""
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except IsADirectoryError:
+        msg = f"{name} is a folder; name the script's file"
+        raise UsageError(msg) from None
+    except FileNotFoundError:
+        near = nearest(Path(name).name, _siblings(Path(name)))
+        hint = f"; did you mean {near[0]}?" if near else ""
+        msg = f"there is no script {name}{hint}"
+        raise UsageError(msg) from None
+    except OSError as error:
+        msg = f"the script {name} cannot be read: {error.strerror}"
+        raise UsageError(msg) from None
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        msg = f"the script {name} is not UTF-8 text (byte {error.start})"
+        raise UsageError(msg) from None
+
+
+def _siblings(path: Path) -> list[str]:
+    try:
+        return [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return []
+
+
+def load_tools(names: list[str]) -> Toolbox:
+    """The tools of modules (dotted names) and files (`.py`)."""
+    box = Toolbox()
+    for name in names:
+        tools = list(_tools_of(_module(name), name))
+        if not tools:
+            msg = f"{name} holds no tools: mark functions with @tool, or list them in TOOLS"
+            raise UsageError(msg)
+        for tool in tools:
+            try:
+                box.add(tool)
+            except DeclarationError as error:
+                raise UsageError(f"{name}: {error}") from None  # noqa: EM102, TRY003
+    return box
+
+
+def _module(name: str) -> ModuleType:
+    path = Path(name)
+    is_file = name.endswith(".py") or "/" in name
+    if is_file and not path.is_file():
+        msg = f"there is no file {name}; name a .py file or a module"
+        raise UsageError(msg)
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
+    try:
+        return _from_file(path) if is_file else importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            msg = f"there is no module {name}; name a module or a .py file"
+            raise UsageError(msg) from None
+        raise UsageError(_failed(name, error)) from error
+    except Exception as error:
+        raise UsageError(_failed(name, error)) from error
+    except SystemExit as error:
+        msg = f"{name} ended the program while it was imported (exit code {error.code})"
+        raise UsageError(msg) from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    name = f"_substrate_tools_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        msg = f"{path} cannot be imported"
+        raise UsageError(msg)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _failed(name: str, error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.endswith(".py")]
+    if isinstance(error, SyntaxError):
+        where = f" (line {error.lineno})"
+    else:
+        where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f"{name} cannot be imported{where}: {type(error).__name__}: {error}"
+
+
+def _tools_of(module: ModuleType, name: str) -> Iterator[Any]:
+    """Exactly what `TOOLS` lists, or every tool and Toolbox among the public names."""
+    listed = getattr(module, "TOOLS", None)
+    if listed is not None:
+        if isinstance(listed, Toolbox):
+            listed = listed.all()
+        if not isinstance(listed, list | tuple):
+            msg = f"TOOLS of {name} must be a list of tools, not a {type(listed).__name__}"
+            raise UsageError(msg)
+        yield from cast("list[Any]", listed)
+        return
+    seen: set[int] = set()
+    for key, value in vars(module).items():
+        if key.startswith("_") or inspect.isclass(value):
+            continue
+        for tool in value.all() if isinstance(value, Toolbox) else (value,):
+            if _is_tool(tool) and id(tool) not in seen:
+                seen.add(id(tool))
+                yield tool
+
+
+def _is_tool(value: Any) -> bool:
+    if inspect.ismodule(value) or inspect.isroutine(value):
+        return False
+    runs_here = hasattr(value, "input_schema") and hasattr(value, "execute")
+    return isinstance(getattr(value, "name", None), str) and (
+        runs_here or hasattr(value, "provider_specs")
+    )

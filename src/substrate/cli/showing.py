@@ -1,0 +1,62 @@
+"""What a run brought back, for a person or for a program."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from substrate.capabilities.approval import visible
+from substrate.kernel.tools.chain import ChainRunResult
+from substrate.kernel.values import json_text, plain
+
+__all__ = ["as_json", "show"]
+
+
+def as_json(result: ChainRunResult) -> str:
+    """The result by its field names, as one strict JSON document."""
+    return json_text(plain(result))
+
+
+def show(result: ChainRunResult, out: Console, err: Console) -> None:
+    """The value and the prints on `out`; the trace and any error on `err`."""
+    if result.logs:
+        out.print(Text(visible(result.logs)), end="", soft_wrap=True)
+    if result.status == "ok":
+        out.print(Text(visible(_written(result.value))), soft_wrap=True)
+    elif result.error:
+        err.print(Text(visible(result.error)), soft_wrap=True)
+    for file in result.files:
+        err.print(Text(f"file {file.path}, {file.media_type}, {file.artifact_ref or 'not stored'}"))
+    if result.call_trace:
+        err.print(_trace(result))
+    reason = f" ({result.reason})" if result.reason else ""
+    err.print(f"{result.status}{reason}: {result.tool_calls} calls, {result.duration_ms:.0f} ms")
+
+
+def _written(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(json.loads(json_text(value)), indent=2, ensure_ascii=False)
+
+
+def _trace(result: ChainRunResult) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("#", "tool", "status", "ran", "risk", "approved by", "ms", "arguments"):
+        table.add_column(heading, overflow="fold")
+    for record in result.call_trace:
+        status = record.status if record.reason is None else f"{record.status}: {record.reason}"
+        cells = (
+            str(record.seq or ""),
+            record.tool,
+            status,
+            record.ran,
+            record.risk.name if record.risk is not None else "",
+            record.decided_by or "",
+            f"{record.run_ms:.0f}",
+            record.args_preview,
+        )
+        table.add_row(*(Text(visible(cell)) for cell in cells))
+    return table
