@@ -20,6 +20,8 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
+from substrate.kernel.errors import RunCancelled
+
 __all__ = [
     "GRACE_S",
     "DeadlineExceededError",
@@ -40,18 +42,18 @@ OnLate: TypeAlias = "Callable[[asyncio.Task[Any]], None]"
 _EAGER = sys.version_info >= (3, 12)
 
 
-_EXITS = (SystemExit, KeyboardInterrupt, asyncio.CancelledError)
-
-
 class DeadlineExceededError(Exception):
     """The time is over; what was awaited was left behind."""
 
 
 class ToolExitError(Exception):
-    """SystemExit, KeyboardInterrupt or CancelledError that what was awaited raised of its own.
+    """SystemExit, KeyboardInterrupt, CancelledError and the like, raised by what was awaited.
 
-    It must neither end the loop nor look like a cancellation of the caller.
+    They must neither end the loop nor look like a cancellation of the caller. `error`
+    is what was raised.
     """
+
+    error: BaseException
 
 
 class Pace:
@@ -72,7 +74,7 @@ async def run_bounded(
         DeadlineExceededError: It is late; it was cancelled and handed to `on_late`.
         asyncio.CancelledError: The caller was cancelled (and `coro` with it, with a
             grace of `GRACE_S`, then handed to `on_late`).
-        ToolExitError: It raised SystemExit, KeyboardInterrupt or CancelledError of its own.
+        ToolExitError: It raised SystemExit, CancelledError or another of their kind itself.
     """
     if pace is None or pace.suspends:
         return await _in_task(coro, seconds, on_late)
@@ -80,8 +82,8 @@ async def run_bounded(
         blocker = coro.send(None)
     except StopIteration as stop:
         return stop.value
-    except _EXITS as error:
-        raise _exit_error(error) from error
+    except BaseException as error:
+        raise _own(error) from error.__cause__
     pace.suspends = True
     return await carry_on(coro, blocker, seconds, on_late)
 
@@ -121,17 +123,20 @@ async def _contained(coro: Coroutine[Any, Any, T]) -> T:
     """The body of a task of its own: what it raises must not stop the loop."""
     try:
         return await coro
-    except asyncio.CancelledError as error:
+    except BaseException as error:
         task = asyncio.current_task()
-        if task is not None and task.cancelling():  # it was given up
-            raise
-        raise _exit_error(error) from error
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise _exit_error(error) from error
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # it was given up
+        raise _own(error) from error.__cause__
 
 
-def _exit_error(error: BaseException) -> ToolExitError:
-    return ToolExitError(f"{type(error).__name__}: {error}")
+def _own(error: BaseException) -> BaseException:
+    """What the awaited code raised, as something that only tells of it."""
+    if isinstance(error, Exception | RunCancelled):
+        return error
+    wrapped = ToolExitError(f"{type(error).__name__}: {error}")
+    wrapped.error = error
+    return wrapped
 
 
 def _consume(task: asyncio.Task[Any]) -> None:
@@ -187,9 +192,7 @@ class _InPlace(Generic[T]):
             except BaseException as raised:
                 if self._task.cancelling() > self._level:
                     raise asyncio.CancelledError from raised
-                if isinstance(raised, _EXITS):
-                    raise _exit_error(raised) from raised
-                raise
+                raise _own(raised) from raised.__cause__
             self._watch_caller()
 
     def _until_ready(self, blocker: Any) -> Generator[Any, None, asyncio.CancelledError | None]:

@@ -616,7 +616,7 @@ def _said(error: BaseException) -> str:
         group = cast("BaseExceptionGroup[BaseException]", error)
         return "; ".join(_said(leaf) for leaf in group.exceptions)
     if isinstance(error, ToolExitError):
-        return str(error)
+        return _said(error.error)
     try:
         text = str(error)
     except Exception:  # a hostile __str__
