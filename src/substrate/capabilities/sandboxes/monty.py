@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -185,7 +185,7 @@ class MontyRun:
         self._settled: dict[int, Any] = {}
         self._sleeps: dict[int, float] = {}
         self._asleep: float | None = None
-        self._step: asyncio.Future[SandboxEvent] | None = None
+        self._turn = threading.Lock()
         self._held = self._killed = False
 
     @property
@@ -205,12 +205,15 @@ class MontyRun:
             self._settled[call_id] = _settled(answer)
         return await self._in_thread(self._go_on)
 
-    async def _in_thread(self, step: Any) -> SandboxEvent:
-        self._step = self._sandbox.workers.run(lambda: self._contained(step))
-        return await asyncio.shield(self._step)  # the thread goes on, whoever stops waiting
+    async def _in_thread(self, step: Callable[[], SandboxEvent]) -> SandboxEvent:
+        return await self._sandbox.workers.run(lambda: self._contained(step))
 
-    def _contained(self, step: Any) -> SandboxEvent:
+    def _contained(self, step: Callable[[], SandboxEvent]) -> SandboxEvent:
         """A step, its end told as an event; a run that has ended is closed in the same job."""
+        with self._turn:
+            return self._stepped(step)
+
+    def _stepped(self, step: Callable[[], SandboxEvent]) -> SandboxEvent:
         try:
             event = step()
         except SandboxUnavailable:
@@ -356,6 +359,10 @@ class MontyRun:
             self._held = False
             self._sandbox.places.free()
 
+    def _close_after_step(self) -> None:
+        with self._turn:  # a step whose worker is dead ends at once
+            self._close()
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -371,12 +378,7 @@ class MontyRun:
         self._killed = True
         if self._worker is not None:
             self._worker.kill()
-        if self._step is not None:
-            await asyncio.wait((self._step,))  # a step whose worker is dead ends at once
-            if not self._step.cancelled():
-                self._step.exception()
-        if self._held:
-            await asyncio.wait((self._sandbox.workers.run(self._close),))
+        await asyncio.wait((self._sandbox.workers.run(self._close_after_step),))
 
 
 class _Worker:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from substrate.agents.tools.invoker import InvokerSession, ToolInvoker
+from substrate.agents.tools.session import Clock
 from substrate.agents.tools.shown import shown_result
 from substrate.capabilities.tools.chain.stubs import is_parameter
 from substrate.kernel.context import RunContext
@@ -55,7 +56,6 @@ class Ending:
 
     event: Done | Failed
     unstarted: tuple[SandboxCall, ...] = ()
-    timed_out: bool = False
 
 
 @dataclass(slots=True)
@@ -71,66 +71,125 @@ class Bridge:
     _open: dict[int, asyncio.Task[InvocationResult]] = field(
         default_factory=dict[int, "asyncio.Task[InvocationResult]"]
     )
-    _ended: list[int] = field(default_factory=list[int])
-    _bad: dict[int, Answer] = field(default_factory=dict[int, Answer])
+    _answers: dict[int, Answer] = field(default_factory=dict[int, Answer])
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _seq: int = 0
     _over_budget: int = 0
+    _broken: BaseException | None = None
 
     async def drive(self) -> Ending:
-        """Run the script to its end, whatever end that is.
+        """Run the script to its end, whatever end that is, or to that of the chain's time.
 
         Raises the caller's own cancellation, after every open call was cancelled.
         """
+        limit = asyncio.timeout(None)
+        watch = _Watch(self.session.clock, limit)
         try:
-            event = await self._computing(self.run.start())
-            while isinstance(event, Blocked):
-                for call in event.calls:
-                    self._start(call)
-                answers = await self._some_answers(event)
-                if answers is None:
-                    return await self._out_of_time()
-                if self._over_budget > 1:
-                    return await self._end(Failed(reason="budget", error=_OVER_BUDGET))
-                event = await self._computing(self.run.answer(answers))
-            if event is None:
-                return await self._out_of_time()
-            return await self._end(event)
+            async with limit:
+                watch.look()
+                return await self._drive()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            await self._cancel_open()
+            text = f"the chain's {self.session.policy.total_timeout_s:g}s are over"
+            return Ending(Failed(reason="time", error=text))
         except BaseException:
             await self._cancel_open()
             raise
-
-    async def _computing(self, step: Any) -> SandboxEvent | None:
-        """Let the script compute; None where the chain's time ends first."""
-        clock = self.session.clock
-        clock.computing(True)
-        task: asyncio.Task[SandboxEvent] = asyncio.ensure_future(step)
-        try:
-            await asyncio.wait((task,), timeout=max(clock.left(), 0.0))
-            if task.done():
-                return task.result()
-            return None
         finally:
-            clock.computing(False)
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,), timeout=1.0)
+            watch.stop()
+
+    async def _drive(self) -> Ending:
+        event = await self._computing(self.run.start())
+        while isinstance(event, Blocked):
+            if len(event.calls) == 1 and not self._open and event.until is None:
+                await self._call_alone(event.calls[0])
+            else:
+                for call in event.calls:
+                    self._start(call)
+                await self._some_answer(event.until)
+            if self._over_budget > 1:
+                return await self._end(Failed(reason="budget", error=_OVER_BUDGET))
+            answers, self._answers = self._answers, {}
+            event = await self._computing(self.run.answer(answers))
+        return await self._end(event)
+
+    async def _computing(self, step: Coroutine[Any, Any, SandboxEvent]) -> SandboxEvent:
+        """Let the script compute, on the chain's clock."""
+        self.session.clock.computing(True)
+        try:
+            return await step
+        finally:
+            self.session.clock.computing(False)
+
+    async def _call_alone(self, call: SandboxCall) -> None:
+        """The script waits for this one call and nothing else: no task is needed."""
+        request = self._request(call)
+        if request is not None:
+            self._answered(call.id, await self._invoke(request))
 
     def _start(self, call: SandboxCall) -> None:
+        request = self._request(call)
+        if request is not None:
+            task = self._open[call.id] = asyncio.create_task(self._invoke(request))
+            task.add_done_callback(lambda done: self._ended(call.id, done))
+
+    def _ended(self, call_id: int, task: asyncio.Task[InvocationResult]) -> None:
+        """Called in the order in which calls end, which is that of their answers."""
+        if self._open.pop(call_id, None) is None or task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._answered(call_id, task.result())
+        else:
+            self._broken = error
+        self._woken.set()
+
+    def _invoke(self, request: ToolCallRequest) -> Coroutine[Any, Any, InvocationResult]:
+        return self.invoker.invoke(
+            request, session=self.session, ctx=self.ctx, progress_sink=self.sink
+        )
+
+    def _answered(self, call_id: int, result: InvocationResult) -> None:
+        self.files.extend(result.files)
+        if result.reason == "budget":
+            self._over_budget += 1
+        self._answers[call_id] = answer_of(result, self.session)
+
+    async def _some_answer(self, until: float | None) -> None:
+        """Wait for the first answer, or for the time when a sleep of the script ends."""
+        while not self._answers:
+            if self._broken is not None:
+                raise self._broken
+            self._woken.clear()
+            if until is None:
+                await self._woken.wait()
+            elif until <= time.monotonic():
+                return
+            else:
+                await self._sleeping(until)
+
+    async def _sleeping(self, until: float) -> None:
+        """A sleeping script counts as computing."""
+        self.session.clock.computing(True)
+        try:
+            async with asyncio.timeout(until - time.monotonic()):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+        finally:
+            self.session.clock.computing(False)
+
+    def _request(self, call: SandboxCall) -> ToolCallRequest | None:
+        """The call as a request; None where it cannot be one, and was answered so."""
         self._seq += 1
         arguments = self._arguments(call)
         if isinstance(arguments, Raised):
-            self._bad[call.id] = arguments
-            return
-        request = ToolCallRequest(
-            call.name, arguments, f"{self.session.chain_id}:{self._seq}", self._seq, call.site
-        )
-        task = asyncio.create_task(
-            self.invoker.invoke(
-                request, session=self.session, ctx=self.ctx, progress_sink=self.sink
-            )
-        )
-        self._open[call.id] = task
-        task.add_done_callback(lambda _, call_id=call.id: self._ended.append(call_id))
+            self._answers[call.id] = arguments
+            return None
+        call_id = f"{self.session.chain_id}:{self._seq}"
+        return ToolCallRequest(call.name, arguments, call_id, self._seq, call.site)
 
     def _arguments(self, call: SandboxCall) -> dict[str, Any] | Raised:
         """Keyword arguments, and positional ones by the order of the stub."""
@@ -148,80 +207,50 @@ class Bridge:
             return Raised("ValueError", message)
         return {**placed, **call.kwargs}
 
-    async def _some_answers(self, event: Blocked) -> dict[int, Answer] | None:
-        """The answers that are there, waiting for the first; None where the time is over."""
-        while not self._ended and not self._bad:
-            if event.until is not None and event.until <= time.monotonic():
-                break
-            self.session.clock.computing(event.until is not None)
-            left = self.session.clock.left()
-            if left <= 0:
-                return None
-            rest = left if event.until is None else min(left, event.until - time.monotonic())
-            if self._open:
-                await asyncio.wait(
-                    self._open.values(),
-                    timeout=max(rest, 0.0),
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-            else:
-                await asyncio.sleep(max(rest, 0.0))
-            await asyncio.sleep(0)  # done callbacks run in the order in which calls ended
-        self.session.clock.computing(False)
-        return self._collect()
-
-    def _collect(self) -> dict[int, Answer]:
-        answers, self._bad = dict(self._bad), {}
-        ended, self._ended = self._ended, []
-        for call_id in ended:
-            result = _result_of(self._open.pop(call_id))
-            self.files.extend(result.files)
-            if result.reason == "budget":
-                self._over_budget += 1
-            answers[call_id] = answer_of(result, self.session)
-        return answers
-
-    async def _out_of_time(self) -> Ending:
-        limit = self.session.policy.total_timeout_s
-        await self._cancel_open()
-        error = f"the chain's {limit:g}s are over"
-        return Ending(Failed(reason="time", error=error), timed_out=True)
-
     async def _end(self, event: Done | Failed) -> Ending:
         """Calls in flight are finished within their own deadlines, or by the chain's clock."""
         while self._open:
-            left = self.session.clock.left()
-            if left <= 0:
-                break
-            await asyncio.wait(
-                self._open.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED
-            )
-            await asyncio.sleep(0)
-            self._collect()
-        await self._cancel_open()
+            self._woken.clear()
+            await self._woken.wait()
         return Ending(event, unstarted=event.calls)
 
     async def _cancel_open(self) -> None:
-        for task in self._open.values():
+        tasks = list(self._open.values())
+        self._open.clear()
+        for task in tasks:
             task.cancel()
-        if self._open:
-            await asyncio.wait(self._open.values(), timeout=_CANCEL_S)
-            self._open.clear()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CANCEL_S)
 
 
+class _Watch:
+    """Ends a chain when its clock does, which may stand still meanwhile."""
+
+    def __init__(self, clock: Clock, limit: asyncio.Timeout) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._timer: asyncio.TimerHandle | None = None
+
+    def look(self) -> None:
+        """Look at the clock, and look again when it can be over at the earliest."""
+        loop = asyncio.get_running_loop()
+        left = self._clock.left() + _GRACE_S
+        if left <= 0:
+            self._limit.reschedule(loop.time())
+        else:
+            self._timer = loop.call_later(left, self.look)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+_GRACE_S = 0.2
+"""Seconds for calls to come back by their own deadlines, which end with the chain's."""
 _CANCEL_S = 7.0
 """A cancelled call is back by its grace and the named bounds of sinks and hooks."""
 
 _OVER_BUDGET = "the budget of tool calls is spent, and the script went on calling: it was ended"
-
-
-def _result_of(task: asyncio.Task[InvocationResult]) -> InvocationResult:
-    try:
-        return task.result()
-    except asyncio.CancelledError:
-        return InvocationResult(
-            status="error", reason="cancelled", ran="unknown", text="the call was cancelled"
-        )
 
 
 def answer_of(result: InvocationResult, session: InvokerSession) -> Answer:
