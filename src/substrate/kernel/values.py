@@ -158,7 +158,10 @@ def json_form(value: Any, *, tag_bytes: bool = True) -> Any:
 
 def json_text(value: Any) -> str:
     """Strict JSON of a plain value: nan and the infinities become `{"$float": "nan"}` and so on."""
-    return json.dumps(_finite(json_form(value)), ensure_ascii=False, allow_nan=False)
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):  # bytes, nan or the infinities
+        return json.dumps(_finite(json_form(value)), ensure_ascii=False, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from substrate.agents.tools.shown import cut, preview
-from substrate.agents.tools.traits import Fault, Traits
+from substrate.agents.tools.traits import BindError, Fault, Traits
 from substrate.kernel.errors import Refused
 from substrate.kernel.values import canonical, decode, digest_of, encode, plain
 
@@ -84,11 +84,16 @@ def _is_flat(arguments: Any) -> bool:
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """Arguments that fit the tool's schema; `refs` are the places of artifact refs."""
+    """Arguments that fit the tool's schema; `refs` are the places of artifact refs.
+
+    `bound` are the values by a function's hints, which nobody but the tool will hold;
+    None where there are no hints, or refs stand for values that are not known yet.
+    """
 
     snapshot: Snapshot
     refs: tuple[Path, ...] = ()
     repaired: tuple[str, ...] = ()
+    bound: dict[str, Any] | None = None
 
 
 def check(traits: Traits, snapshot: Snapshot) -> Arguments:
@@ -96,17 +101,15 @@ def check(traits: Traits, snapshot: Snapshot) -> Arguments:
     values = snapshot.plain
     if isinstance(values, dict) and traits.is_valid(cast("Any", values)):
         refs = () if snapshot.flat else find_refs(cast("dict[str, Any]", values))
-        if not refs and traits.bind is not None:
-            _bind_or_refuse(traits, snapshot)
-        return Arguments(snapshot, refs)
+        return Arguments(snapshot, refs, (), None if refs else _bound(traits, snapshot))
     return _check_slowly(traits, snapshot)
 
 
-def _bind_or_refuse(traits: Traits, snapshot: Snapshot) -> None:
-    from substrate.agents.tools.traits import BindError
-
+def _bound(traits: Traits, snapshot: Snapshot) -> dict[str, Any] | None:
+    if traits.bind is None:
+        return None
     try:
-        cast("Any", traits.bind)(snapshot.copy())
+        return traits.bind(snapshot.copy())
     except BindError as error:
         refuse_faults(traits, error.faults)
 
@@ -131,9 +134,8 @@ def _check_slowly(traits: Traits, snapshot: Snapshot) -> Arguments:
     if faults:
         refuse_faults(traits, faults)
     checked = Snapshot(values, snapshot.digest, snapshot.size)
-    if not refs and traits.bind is not None:
-        _bind_or_refuse(traits, checked)
-    return Arguments(checked, refs, tuple(repaired))
+    bound = None if refs else _bound(traits, checked)
+    return Arguments(checked, refs, tuple(repaired), bound)
 
 
 def _open_faults(traits: Traits, values: Any, refs: tuple[Path, ...]) -> list[Fault]:

@@ -315,7 +315,8 @@ async def resolve_refs(cleared: Cleared, session: InvokerSession, leave: OnLate)
     """Every artifact ref is replaced by its content, and the whole fits the schema again."""
     arguments, traits = cleared.checked, cleared.traits
     if not arguments.refs:
-        return Ready(cleared, _for_tool(traits, arguments.snapshot.copy()))
+        values = arguments.snapshot.copy() if arguments.bound is None else arguments.bound
+        return Ready(cleared, _renamed(values))
     values = arguments.snapshot.copy()
     stand_ins = arguments.snapshot.copy()
     for path in arguments.refs:
@@ -379,6 +380,10 @@ def _for_tool(traits: Traits, values: dict[str, Any]) -> Mapping[str, Any]:
             values = traits.bind(values)
         except BindError as error:
             refuse_faults(traits, error.faults)
+    return _renamed(values)
+
+
+def _renamed(values: dict[str, Any]) -> Mapping[str, Any]:
     if "ctx" in values or "self" in values:
         return {_RENAMED.get(key, key): value for key, value in values.items()}
     return values

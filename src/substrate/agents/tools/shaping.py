@@ -43,6 +43,7 @@ MEDIA_ROOT = "/workspace/media"
 
 _STEP_S = 5.0
 _OFF_LOOP = 1024 * 1024
+_NUMBERS = (int, bool, float)
 _SLICE = 256 * 1024
 _ONE_COPY = 32 * 1024 * 1024  # copied in a few milliseconds
 
@@ -71,8 +72,13 @@ async def shape_result(
 
 
 def short_result(output: ToolExecutionResult, session: InvokerSession) -> InvocationResult | None:
-    """The result of a tool that returned one short text, as most do; None for every other."""
-    if len(output.content) != 1 or output.structured_content is not None or output.is_error:
+    """The result of a tool that returned one short text or number; None for every other."""
+    value = output.structured_content
+    if output.is_error:
+        return None
+    if not output.content and type(value) in _NUMBERS:
+        return InvocationResult(status="ok", ran="yes", text=json_text(value), structured=value)
+    if len(output.content) != 1 or value is not None:
         return None
     block = output.content[0]
     if not isinstance(block, TextBlock) or not block.text.isascii():

@@ -85,9 +85,9 @@ def _docstring(traits: Traits, properties: Mapping[str, Any], odd: Sequence[str]
     if odd:
         spelled = ", ".join(f"{name!r}: ..." for name in odd)
         words += ["", f"Pass by name in a dict: **{{{spelled}}}"]
-    body = clean("\n".join(words)).replace("\\", "\\\\").replace('"""', '\\"""')
-    if body.endswith('"'):
-        body += " "
+    body = clean("\n".join(words)).replace("\\", "\\\\")
+    if '"""' in body or body.endswith('"'):
+        body = body.replace('"', '\\"')
     lines = [_visible(line) for line in f'"""{body}"""'.splitlines()]
     return ["    " + line if line else "" for line in lines] + ["    ..."]
 

@@ -210,9 +210,6 @@ class _Ended:
         self.code = code
 
 
-_TIMED_OUT: frozenset[ChainReason] = frozenset({"time"})
-
-
 async def _result(ended: _Ended, session: InvokerSession, duration_ms: float) -> ChainRunResult:
     event = ended.ending.event
     value = event.value if isinstance(event, Done) else None
@@ -220,8 +217,9 @@ async def _result(ended: _Ended, session: InvokerSession, duration_ms: float) ->
     reason: ChainReason | None = None
     error: str | None = None
     if isinstance(event, Failed):
-        status = "timeout" if event.reason in _TIMED_OUT else "error"
-        reason, error = event.reason, clean(event.error)
+        over = event.reason == "script_error" and session.clock.left() <= 0
+        reason, error = "time" if over else event.reason, clean(event.error)
+        status = "timeout" if reason == "time" else "error"
     elif ended.ending.unstarted:
         status, reason = "error", "not_awaited"
         error = _not_awaited(ended.ending.unstarted, ended.code)
