@@ -72,11 +72,12 @@ class MontySandbox:
         self._pool: monty.Monty | None = None
         self._launcher: str | None = None
         self._lock = threading.Lock()
+        layers = ("process", "empty-env", "rlimits") if _has_shell() else ("process", "empty-env")
+        self._capabilities = SandboxCapabilities(name="monty", python="subset", layers=layers)
 
     def capabilities(self) -> SandboxCapabilities:
         """A subset of Python in a process of its own, with an empty environment."""
-        layers = ("process", "empty-env", "rlimits") if _has_shell() else ("process", "empty-env")
-        return SandboxCapabilities(name="monty", python="subset", layers=layers)
+        return self._capabilities
 
     async def preflight(self, script: Script) -> list[Problem]:
         """What can be told of a script without running it: that it is text, and not too long."""

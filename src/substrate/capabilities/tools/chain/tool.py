@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -15,6 +12,7 @@ from substrate.agents.tools.invoker import InvokerSession, ToolInvoker
 from substrate.agents.tools.shown import clean, cut
 from substrate.agents.tools.traits import identifiers_of
 from substrate.capabilities.tools.chain.bridge import Bridge, Ending
+from substrate.capabilities.tools.chain.media import give_back, media_folder
 from substrate.capabilities.tools.chain.stubs import stubs_of
 from substrate.capabilities.tools.chain.telling import tell_failure, tell_success
 from substrate.kernel.content import TextBlock
@@ -151,7 +149,7 @@ class ToolChainTool:
         refusal = self._refusal(session.policy)
         if refusal is not None:
             return _Ended(Ending(Failed(reason="no_sandbox", error=refusal)))
-        folder = tempfile.mkdtemp(prefix="substrate-media-")
+        folder = media_folder()
         session.media_root = folder
         script = Script(code=code, tools=self._granted(), limits=_limits(session), files=folder)
         try:
@@ -168,7 +166,7 @@ class ToolChainTool:
         except SandboxUnavailable as error:
             return _Ended(Ending(Failed(reason="no_sandbox", error=str(error))))
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await give_back(folder, is_empty=session.media_count == 0)
 
     def _refusal(self, policy: ChainPolicy) -> str | None:
         try:

@@ -1,0 +1,42 @@
+"""Folders for the media of chains, one a chain, which its script sees read-only.
+
+Most chains make no media, and making and removing a folder costs more than the rest
+of such a chain: a folder that stayed empty is handed to the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import shutil
+import tempfile
+from collections import deque
+
+__all__ = ["give_back", "media_folder"]
+
+_MOST_KEPT = 64
+_kept: deque[str] = deque()
+
+
+def media_folder() -> str:
+    """A private, empty folder."""
+    try:
+        return _kept.pop()
+    except IndexError:
+        return tempfile.mkdtemp(dir=_root())
+
+
+async def give_back(folder: str, *, is_empty: bool) -> None:
+    """The chain has ended: keep its folder where nothing was put into it, else remove it."""
+    if is_empty and len(_kept) < _MOST_KEPT:
+        _kept.append(folder)
+    else:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+@functools.cache
+def _root() -> str:
+    root = tempfile.mkdtemp(prefix="substrate-media-")
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return root
