@@ -23,8 +23,6 @@ from typing import Any, TypeVar, cast
 
 from substrate.agents.tools.deadline import (
     DeadlineExceededError,
-    OnLate,
-    Pace,
     carry_on,
     run_bounded,
 )
@@ -38,13 +36,13 @@ _log = logging.getLogger("substrate.hooks")
 
 
 class _Observer:
-    __slots__ = ("hook", "is_async", "pace")
+    __slots__ = ("hook", "is_async", "is_quick")
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
         call = getattr(hook, "__call__", hook)  # noqa: B004  # an object's async __call__
-        self.is_async = inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(call)
-        self.pace = Pace()
+        self.is_async: bool = inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(call)
+        self.is_quick: bool = self.is_async  # until it is seen to suspend
 
 
 class HookManager:
@@ -101,15 +99,23 @@ class HookManager:
         for observer in observers:
             if not observer.is_async:
                 self._thread.tell(observer.hook, view)
-            elif observer.pace.suspends:
-                told = cast("Coroutine[Any, Any, None]", observer.hook(view))
-                watched = self._watched(run_bounded(told, self._patience_s, self._leave), event)
-                slow.append(asyncio.create_task(watched))
-            else:
-                rest = _told_at_once(observer, event, view)
-                if rest is not None:
-                    until = until or time.monotonic() + self._patience_s
-                    await self._watched(rest(until - time.monotonic(), self._leave), event)
+                continue
+            told = cast("Coroutine[Any, Any, None]", observer.hook(view))
+            if not observer.is_quick:
+                bounded = run_bounded(told, self._patience_s, self._leave)
+                slow.append(asyncio.create_task(self._watched(bounded, event)))
+                continue
+            try:
+                blocker = told.send(None)
+            except StopIteration:
+                continue
+            except BaseException as error:
+                _failed(event, error)
+                continue
+            observer.is_quick = False
+            until = until or time.monotonic() + self._patience_s
+            rest = carry_on(told, blocker, until - time.monotonic(), self._leave)
+            await self._watched(rest, event)
         if slow:
             rest = until - time.monotonic() if until else self._patience_s
             await self._wait(slow, max(rest, 0.0), event)
@@ -154,22 +160,6 @@ class HookManager:
 
 def _failed(event: HookEvent, error: BaseException) -> None:
     _log.warning("an observer of %s failed", event, exc_info=error)
-
-
-def _told_at_once(
-    observer: _Observer, event: HookEvent, view: Mapping[str, Any]
-) -> Callable[[float, OnLate], Awaitable[None]] | None:
-    """Step an observer; None where it is done, else what waits for its rest within a time."""
-    coro = cast("Coroutine[Any, Any, None]", observer.hook(view))
-    try:
-        blocker = coro.send(None)
-    except StopIteration:
-        return None
-    except BaseException as error:
-        _failed(event, error)
-        return None
-    observer.pace.suspends = True
-    return lambda seconds, leave: carry_on(coro, blocker, seconds, leave)
 
 
 class _HookThread:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 import msgspec
@@ -30,8 +29,7 @@ _PREVIEW_BYTES = 200
 _MOST_FAULTS = 8
 
 
-@dataclass(slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, gc=False):
     """The arguments as they were sent, in plain form, and their digest."""
 
     plain: Any

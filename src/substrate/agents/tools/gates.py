@@ -75,6 +75,7 @@ __all__ = [
     "settle_outcome",
     "shape_outcome",
     "spend_budget",
+    "take_free_slot",
     "take_slot",
     "take_snapshot",
     "write_intent",
@@ -106,6 +107,7 @@ class Noted:
     announced: bool = False
     result: InvocationResult | None = None
     told: str | None = None
+    context: dict[str, Any] | None = None
 
     def __init__(self, call: ToolCallRequest, started_at: float) -> None:
         self.call = call
@@ -395,6 +397,13 @@ _RENAMED = {"ctx": "ctx_", "self": "self_"}
 # 9 slot and cancel check ---------------------------------------------------------------
 
 
+def take_free_slot(session: InvokerSession, lane: Lane, abandoned: int) -> Slots | None:
+    """A slot that nobody need wait for, as is the rule; None where `take_slot` has to look."""
+    if lane.slots is not None or lane.pacer is not None or abandoned >= MOST_ABANDONED:
+        return None
+    return session.slots if session.slots.take_now() else None
+
+
 async def take_slot(session: InvokerSession, lane: Lane, abandoned: int) -> Held:
     """A slot of the chain and of the tool is held, taken in order of arrival, until it is freed."""
     if abandoned >= MOST_ABANDONED:
@@ -502,13 +511,9 @@ async def _awaited(awaitable: Awaitable[None]) -> None:
 # 11 intent -----------------------------------------------------------------------------
 
 
-async def write_intent(
-    journal: Journal, cleared: Cleared, session: InvokerSession
-) -> CallIntent | None:
-    """For `once` and `idempotent` tools it is written that the call is about to start."""
+async def write_intent(journal: Journal, cleared: Cleared, session: InvokerSession) -> CallIntent:
+    """Of a `once` or `idempotent` tool it is written that the call is about to start."""
     traits, call = cleared.traits, cleared.call
-    if traits.effect is ToolEffect.PURE:
-        return None
     snapshot = cleared.checked.snapshot
     nth = session.repeats.get(snapshot.digest, 0)
     session.repeats[snapshot.digest] = nth + 1
@@ -571,6 +576,8 @@ async def execute(
         outcome = Outcome("error", "yes", "tool_error", f"{traits.name!r} failed: {_said(error)}")
     finally:
         noted.ran_until = time.perf_counter()
+    noted.status, noted.ran, noted.reason = outcome.status, outcome.ran, outcome.reason
+    noted.message = outcome.message
     return outcome
 
 
@@ -632,22 +639,17 @@ def _said(error: BaseException) -> str:
 # 13 outcome ----------------------------------------------------------------------------
 
 
-async def settle_outcome(
-    journal: Journal, intent: CallIntent | None, outcome: Outcome, noted: Noted
-) -> None:
-    """What became of the call is noted, and written where an intent was."""
-    noted.status, noted.ran, noted.reason = outcome.status, outcome.ran, outcome.reason
-    noted.message = outcome.message
-    if intent is not None:
-        await journal.settle(
-            CallOutcome(
-                chain_id=intent.chain_id,
-                call_id=intent.call_id,
-                status=outcome.status,
-                ran=outcome.ran,
-                reason=outcome.reason,
-            )
+async def settle_outcome(journal: Journal, intent: CallIntent, outcome: Outcome) -> None:
+    """What became of a call with an intent is written."""
+    await journal.settle(
+        CallOutcome(
+            chain_id=intent.chain_id,
+            call_id=intent.call_id,
+            status=outcome.status,
+            ran=outcome.ran,
+            reason=outcome.reason,
         )
+    )
 
 
 # 14 shaping ----------------------------------------------------------------------------

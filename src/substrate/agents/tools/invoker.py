@@ -31,7 +31,7 @@ from substrate.kernel.hooks import HookDispatcher, HookEvent, ProgressSink
 from substrate.kernel.journal import CallIntent, Journal
 from substrate.kernel.tools.approval import ApprovalHandler
 from substrate.kernel.tools.chain import ChainCallRecord, ChainPolicy, InvocationResult
-from substrate.kernel.tools.tools import ToolCallRequest, ToolRegistry, new_call_id
+from substrate.kernel.tools.tools import ToolCallRequest, ToolEffect, ToolRegistry, new_call_id
 
 __all__ = ["Cleared", "Guard", "InvokerSession", "SessionView", "ToolInvoker"]
 
@@ -151,7 +151,8 @@ class ToolInvoker:
                 return self._refused(noted, refusal)
             noted.begun = True
             if self._hooks is not None:
-                await self._hooks.dispatch(HookEvent.TOOL_START, _told(noted, session, ctx))
+                noted.context = _told(noted, session, ctx)
+                await self._hooks.dispatch(HookEvent.TOOL_START, noted.context)
             noted.result = await self.pass_gates(noted, snapshot, session, ctx, progress_sink)
             return noted.result
         except Refused as refusal:
@@ -165,7 +166,7 @@ class ToolInvoker:
         finally:
             session.clock.leave_call()
             if noted.begun:  # else the answer was recalled
-                await self._close_call(noted, entry, session, ctx, progress_sink)
+                await self._close_call(noted, entry, session, progress_sink)
 
     async def pass_gates(
         self,
@@ -190,16 +191,20 @@ class ToolInvoker:
             await gates.run_guards(self._guards, cleared, leave)
         ready = await gates.resolve_refs(cleared, session, leave)
         lane = self._lane(local)
-        held = await gates.take_slot(session, lane, len(self._abandoned))
+        held = gates.take_free_slot(session, lane, len(self._abandoned))
+        if held is None:
+            held = await gates.take_slot(session, lane, len(self._abandoned))
         try:
             gates.check_cancelled(ctx)
             if sink is not None:
                 await gates.announce_call(sink, cleared, leave)
-            journal = self._journal or session.journal
-            intent = await gates.write_intent(journal, cleared, session)
-            late = self._late_writer(journal, intent, leave)
+            journal, intent, late = self._journal or session.journal, None, leave
+            if local.effect is not ToolEffect.PURE:
+                intent = await gates.write_intent(journal, cleared, session)
+                late = self._late_writer(journal, intent, leave)
             outcome = await gates.execute(ready, noted, session, ctx, intent, lane, late)
-            await gates.settle_outcome(journal, intent, outcome, noted)
+            if intent is not None:
+                await gates.settle_outcome(journal, intent, outcome)
         finally:
             held.free()
         if sink is not None:
@@ -226,10 +231,8 @@ class ToolInvoker:
 
         return leave
 
-    def _late_writer(self, journal: Journal, intent: CallIntent | None, leave: OnLate) -> OnLate:
+    def _late_writer(self, journal: Journal, intent: CallIntent, leave: OnLate) -> OnLate:
         """What comes late of a call with an intent changes no answer, but resolves its doubt."""
-        if intent is None:
-            return leave
 
         def write(task: asyncio.Future[Any]) -> None:
             outcome = gates.late_outcome(intent, task)
@@ -263,14 +266,14 @@ class ToolInvoker:
     ) -> None:
         noted.begun = True
         if self._hooks is not None:
-            await self._hooks.dispatch(HookEvent.TOOL_START, _told(noted, session, ctx))
+            noted.context = _told(noted, session, ctx)
+            await self._hooks.dispatch(HookEvent.TOOL_START, noted.context)
 
     async def _close_call(
         self,
         noted: Noted,
         entry: Answered | None,
         session: InvokerSession,
-        ctx: RunContext | None,
         sink: ProgressSink | None,
     ) -> None:
         """On every outcome: the record, the answer to whoever sent the same call, the end event."""
@@ -280,11 +283,14 @@ class ToolInvoker:
         if sink is not None:
             await gates.announce_result(sink, noted, self._leaver(noted))
         if self._hooks is not None:
-            context = _told(noted, session, ctx)
-            context["status"] = noted.status
-            context["reason"] = noted.reason
-            context["ran"] = noted.ran
-            context["duration_ms"] = (time.perf_counter() - noted.started_at) * 1000
+            context = {
+                **(noted.context or {}),
+                "tool_name": noted.tool,
+                "status": noted.status,
+                "reason": noted.reason,
+                "ran": noted.ran,
+                "duration_ms": (time.perf_counter() - noted.started_at) * 1000,
+            }
             await self._hooks.dispatch(HookEvent.TOOL_END, context)
 
     async def close_scope(self, scope: str) -> None:
@@ -337,30 +343,36 @@ _RAN = {"no": "was not run", "yes": "ran", "unknown": "may have run"}
 
 
 def _record(noted: Noted) -> ChainCallRecord:
-    call, traits, result = noted.call, noted.traits, noted.result
+    call, traits, snapshot, result = noted.call, noted.traits, noted.snapshot, noted.result
     run_at = noted.run_at or time.perf_counter()
-    return ChainCallRecord(
+    record = ChainCallRecord(
         call_id=call.call_id,
         tool=noted.tool,
         seq=call.seq,
         status=noted.status,
         reason=noted.reason,
         ran=noted.ran,
-        args_digest=noted.snapshot.digest if noted.snapshot is not None else "",
-        args_preview=noted.snapshot.preview() if noted.snapshot is not None else "",
+        args_digest=snapshot.digest if snapshot is not None else "",
+        args_preview=snapshot.preview() if snapshot is not None else "",
         risk=noted.risk if noted.risk is not None or traits is None else traits.risk,
         effect=traits.effect if traits is not None else None,
+        wait_ms=(run_at - noted.started_at) * 1000,
+        run_ms=(noted.ran_until - noted.run_at) * 1000 if noted.ran_until else 0.0,
+        started_at=noted.started_at + _EPOCH,
+        result_preview=_result_preview(result),
+        site=call.site,
+    )
+    ref = result.artifact_ref if result is not None else None
+    if noted.status == "ok" and noted.decision is None and not noted.repaired and ref is None:
+        return record  # nearly always
+    return replace(
+        record,
         decision=noted.decision,
         decided_by=noted.decided_by,
         edited=noted.edited,
         repaired=noted.repaired,
-        wait_ms=(run_at - noted.started_at) * 1000,
-        run_ms=(noted.ran_until - noted.run_at) * 1000 if noted.ran_until else 0.0,
-        started_at=noted.started_at + _EPOCH,
         message=noted.message,
-        result_preview=_result_preview(result),
-        artifact_ref=result.artifact_ref if result is not None else None,
-        site=call.site,
+        artifact_ref=ref,
     )
 
 

@@ -65,8 +65,9 @@ class Clock:
     def leave_call(self) -> None:
         """A call has ended."""
         self._open -= 1
-        if self._open <= self._waiting and not self._computing:
-            self._turn()
+        if self._open <= self._waiting and not self._computing and self._since is not None:
+            self._spent += time.monotonic() - self._since
+            self._since = None
 
     @contextmanager
     def waiting_for_person(self) -> Generator[None]:
