@@ -15,7 +15,7 @@ from collections import deque
 
 __all__ = ["give_back", "media_folder"]
 
-_MOST_KEPT = 64
+_MOST_KEPT = 1024
 _kept: deque[str] = deque()
 
 
