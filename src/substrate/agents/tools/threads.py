@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 __all__ = ["run_in_thread"]
 
 T = TypeVar("T")
 
+Job: TypeAlias = Callable[[], Callable[[], None]]
+"""Runs the function; what it gives back delivers the result."""
+
 _IDLE_S = 1.0
 
 _lock = threading.Lock()
-_idle: list[queue.SimpleQueue[Callable[[], None]]] = []
+_idle: list[queue.SimpleQueue[Job]] = []
 
 
 async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
@@ -35,17 +39,16 @@ async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
 
-    def job() -> None:
+    def job() -> Callable[[], None]:
         try:
             result = context.run(function, *args)
         except StopIteration as error:
             failure = RuntimeError(f"StopIteration: {error.value!r}")
             failure.__cause__ = error
-            _deliver(loop, _set_exception, future, failure)
+            return functools.partial(_deliver, loop, _set_exception, future, failure)
         except BaseException as error:  # it is the caller's
-            _deliver(loop, _set_exception, future, error)
-        else:
-            _deliver(loop, _set_result, future, result)
+            return functools.partial(_deliver, loop, _set_exception, future, error)
+        return functools.partial(_deliver, loop, _set_result, future, result)
 
     _start(job)
     return await future
@@ -66,18 +69,18 @@ def _set_exception(future: asyncio.Future[Any], error: BaseException) -> None:
         future.set_exception(error)
 
 
-def _start(job: Callable[[], None]) -> None:
+def _start(job: Job) -> None:
     with _lock:
         idle = _idle.pop() if _idle else None
     if idle is not None:
         idle.put(job)
         return
-    todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    todo: queue.SimpleQueue[Job] = queue.SimpleQueue()
     todo.put(job)
     threading.Thread(target=_work, args=(todo,), name="substrate-tool", daemon=True).start()
 
 
-def _work(todo: queue.SimpleQueue[Callable[[], None]]) -> None:
+def _work(todo: queue.SimpleQueue[Job]) -> None:
     while True:
         try:
             job = todo.get(timeout=_IDLE_S)
@@ -87,7 +90,8 @@ def _work(todo: queue.SimpleQueue[Callable[[], None]]) -> None:
                     _idle.remove(todo)
                     return
             job = todo.get()  # it was taken out of the idle list: a job is on its way
-        job()
-        del job
+        deliver = job()
         with _lock:
-            _idle.append(todo)
+            _idle.append(todo)  # before the caller hears of it, and wants a thread again
+        deliver()
+        del job, deliver
