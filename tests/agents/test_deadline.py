@@ -323,3 +323,23 @@ def test_a_task_that_swallows_cancellation_inside_does_not_hold_the_deadline(
         await left.end()
 
     run(main())
+
+
+def test_a_cancellation_during_the_first_step_is_the_callers(pace: Callable[[], Pace]) -> None:
+    """As a signal does it, whose handler runs between any two steps of the interpreter."""
+
+    async def interrupted(caller: asyncio.Task[Any]) -> None:
+        caller.cancel()
+        await asyncio.Event().wait()
+
+    async def inner() -> None:
+        caller = asyncio.current_task()
+        assert caller is not None
+        await run_bounded(interrupted(caller), LONG, Left(), pace())
+
+    async def main() -> None:
+        task = asyncio.create_task(inner())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main())

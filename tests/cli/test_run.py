@@ -155,7 +155,7 @@ def test_ctrl_c_cancels_cleanly(folder: Path) -> None:
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert said.strip() == "cancelled"
 
 
