@@ -23,7 +23,6 @@ from typing import Any, TypeVar, cast
 
 from substrate.agents.tools.deadline import (
     DeadlineExceededError,
-    cancel_level,
     carry_on,
     run_bounded,
 )
@@ -106,7 +105,6 @@ class HookManager:
                 bounded = run_bounded(told, self._patience_s, self._leave)
                 slow.append(asyncio.create_task(self._watched(bounded, event)))
                 continue
-            level = cancel_level()
             try:
                 blocker = told.send(None)
             except StopIteration:
@@ -116,7 +114,7 @@ class HookManager:
                 continue
             observer.is_quick = False
             until = until or time.monotonic() + self._patience_s
-            rest = carry_on(told, blocker, level, until - time.monotonic(), self._leave)
+            rest = carry_on(told, blocker, until - time.monotonic(), self._leave)
             await self._watched(rest, event)
         if slow:
             rest = until - time.monotonic() if until else self._patience_s

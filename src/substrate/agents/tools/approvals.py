@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from substrate.agents.tools.arguments import Arguments, Snapshot, check, snapshot_of
+from substrate.agents.tools.arguments import Arguments, Snapshot, check_arguments, snapshot_of
 from substrate.agents.tools.deadline import (
     GRACE_S,
     DeadlineExceededError,
@@ -176,7 +176,7 @@ def _denial(traits: Traits, answer: ApprovalAnswer) -> Refused:
 def _edit(traits: Traits, answer: ApprovalAnswer) -> Arguments:
     snapshot = snapshot_of(traits.name, dict(cast("Any", answer.arguments)))
     try:
-        return check(traits, snapshot)
+        return check_arguments(traits, snapshot)
     except Refused as refusal:
         message = f"the edited arguments were refused: {refusal.message}"
         raise Refused(message, reason="invalid_arguments", status="error") from None

@@ -17,7 +17,15 @@ from substrate.agents.tools.traits import BindError, Fault, Traits
 from substrate.kernel.errors import Refused
 from substrate.kernel.values import canonical, decode, digest_of, encode, plain
 
-__all__ = ["REF_KEY", "Arguments", "Path", "Snapshot", "check", "find_refs", "snapshot_of"]
+__all__ = [
+    "REF_KEY",
+    "Arguments",
+    "Path",
+    "Snapshot",
+    "check_arguments",
+    "find_refs",
+    "snapshot_of",
+]
 
 _json = msgspec.json.Encoder()
 
@@ -94,7 +102,7 @@ class Arguments(msgspec.Struct, frozen=True):
     bound: dict[str, Any] | None = None
 
 
-def check(traits: Traits, snapshot: Snapshot) -> Arguments:
+def check_arguments(traits: Traits, snapshot: Snapshot) -> Arguments:
     """The gate's work: every fault named by path, JSON text decoded once where it must be."""
     values = snapshot.plain
     if isinstance(values, dict) and traits.is_valid(cast("Any", values)):

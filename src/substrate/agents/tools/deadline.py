@@ -28,7 +28,6 @@ __all__ = [
     "OnLate",
     "Pace",
     "ToolExitError",
-    "cancel_level",
     "carry_on",
     "run_bounded",
 ]
@@ -79,7 +78,6 @@ async def run_bounded(
     """
     if pace is None or pace.suspends:
         return await _in_task(coro, seconds, on_late)
-    level = cancel_level()
     try:
         blocker = coro.send(None)
     except StopIteration as stop:
@@ -87,26 +85,14 @@ async def run_bounded(
     except BaseException as error:
         raise _own(error) from error.__cause__
     pace.suspends = True
-    return await carry_on(coro, blocker, level, seconds, on_late)
-
-
-def cancel_level() -> int:
-    """How often the current task is being cancelled.
-
-    To be read before the first step: a signal may cancel the caller during it.
-    """
-    task = asyncio.current_task()
-    return task.cancelling() if task is not None else 0
+    return await carry_on(coro, blocker, seconds, on_late)
 
 
 def carry_on(
-    coro: Coroutine[Any, Any, T], blocker: Any, level: int, seconds: float, on_late: OnLate
+    coro: Coroutine[Any, Any, T], blocker: Any, seconds: float, on_late: OnLate
 ) -> Awaitable[T]:
-    """Await the rest of a coroutine that was stepped once, here, and waits for `blocker`.
-
-    `level` is the `cancel_level` before that step.
-    """
-    return _InPlace(coro, blocker, level, seconds, on_late)
+    """Await the rest of a coroutine that was stepped once, here, and waits for `blocker`."""
+    return _InPlace(coro, blocker, seconds, on_late)
 
 
 async def _in_task(coro: Coroutine[Any, Any, T], seconds: float, on_late: OnLate) -> T:
@@ -175,11 +161,9 @@ class _InPlace(Generic[T]):
         self,
         coro: Coroutine[Any, Any, T],
         blocker: Any,
-        level: int,
         seconds: float,
         on_late: OnLate,
     ) -> None:
-        self._level = level
         self._coro = coro
         self._blocker = blocker
         self._seconds = seconds
@@ -188,6 +172,9 @@ class _InPlace(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         self._loop = asyncio.get_running_loop()
         self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+        # a cancellation that was not delivered yet came during the first step: the caller's
+        undelivered = bool(getattr(self._task, "_must_cancel", False))
+        self._level = self._task.cancelling() - undelivered
         self._expired = self._leaving = False
         self._until = self._loop.time() + self._seconds
         self._timer = self._loop.call_at(self._until, self._expire)

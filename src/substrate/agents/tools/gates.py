@@ -23,7 +23,7 @@ from substrate.agents.tools.arguments import (
     REF_KEY,
     Arguments,
     Snapshot,
-    check,
+    check_arguments,
     refuse_faults,
     snapshot_of,
 )
@@ -240,10 +240,8 @@ def require_callable(traits: Traits, session: InvokerSession) -> Traits:
 # 5 arguments ---------------------------------------------------------------------------
 
 
-def check_arguments(traits: Traits, snapshot: Snapshot) -> Arguments:
-    """The arguments fit the tool's schema; every fault is named by its path."""
-    return check(traits, snapshot)
-
+# `check_arguments` is the work of `arguments.py`: the arguments fit the tool's schema, every
+# fault is named by its path, and JSON text was decoded where an object or array is wanted.
 
 # 6 risk and approval -------------------------------------------------------------------
 

@@ -140,7 +140,8 @@ class ToolInvoker:
         session.clock.enter_call()
         try:
             try:
-                self._require_session(session)
+                if session.owner is not self or session.closed:
+                    raise _no_session(session)
                 snapshot = noted.snapshot = gates.take_snapshot(call)
                 known = gates.recall(call, snapshot, session)
                 if known is not None:
@@ -211,12 +212,6 @@ class ToolInvoker:
             await gates.announce_result(sink, noted, leave)
         gates.let_guards_see(self._guards, cleared, outcome)
         return await gates.shape_outcome(outcome, noted, session, leave)
-
-    def _require_session(self, session: InvokerSession) -> None:
-        if session.owner is not self or session.closed:
-            what = "is closed" if session.closed else "belongs to another invoker"
-            message = f"the session {what}; open a new one"
-            raise Refused(message, reason="session_closed", status="error")
 
     def _lane(self, traits: Traits) -> Lane:
         lane = self._lanes.get(traits.name)
@@ -310,6 +305,11 @@ class ToolInvoker:
         for held in list(self._scopes.values()):
             if not held.sessions and now - held.idle_since > _SCOPE_LEASE_S:
                 await self.close_scope(held.id)
+
+
+def _no_session(session: InvokerSession) -> Refused:
+    what = "is closed" if session.closed else "belongs to another invoker"
+    return Refused(f"the session {what}; open a new one", reason="session_closed", status="error")
 
 
 def _told(noted: Noted, session: InvokerSession, ctx: RunContext | None) -> dict[str, Any]:
