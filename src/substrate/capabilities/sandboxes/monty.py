@@ -15,21 +15,18 @@ import ast
 import asyncio
 import atexit
 import contextlib
+import functools
 import os
-import shutil
 import signal
-import stat
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pydantic_monty as monty
 
+from substrate.capabilities.sandboxes.launcher import launcher
 from substrate.capabilities.sandboxes.monty_values import from_guest, to_guest
 from substrate.capabilities.sandboxes.workers import Places, Workers
 from substrate.kernel.errors import SandboxUnavailable
@@ -70,17 +67,16 @@ class MontySandbox:
         self._places = Places(processes)
         self._workers = Workers(threads if threads is not None else (os.cpu_count() or 1) + 1)
         self._pool: monty.Monty | None = None
-        self._launcher: str | None = None
         self._lock = threading.Lock()
-        layers = ("process", "empty-env", "rlimits") if _has_shell() else ("process", "empty-env")
-        self._capabilities = SandboxCapabilities(name="monty", python="subset", layers=layers)
 
     def capabilities(self) -> SandboxCapabilities:
-        """A subset of Python in a process of its own, with an empty environment."""
-        return self._capabilities
+        """A subset of Python in a process of its own, behind every layer found here."""
+        return _capabilities()
 
     async def preflight(self, script: Script) -> list[Problem]:
         """What can be told of a script without running it: that it is text, and not too long."""
+        if self._pool is None:  # the launcher is looked for off the loop
+            await self._workers.run(launcher)
         code = script.code
         if len(code) > _MOST_CODE:
             text = f"the script has {len(code)} characters; at most {_MOST_CODE} are taken"
@@ -100,9 +96,8 @@ class MontySandbox:
         """The pool, started when first wanted (blocking: called from a thread)."""
         with self._lock:
             if self._pool is None:
-                self._launcher = _launcher()
                 pool = monty.Monty(
-                    binary_path=self._launcher,
+                    binary_path=launcher().path,
                     max_processes=self._processes,
                     feed_duration_limit_grace=_KILL_AFTER_S,
                 )
@@ -128,12 +123,9 @@ class MontySandbox:
         atexit.unregister(self._close)
         with self._lock:
             pool, self._pool = self._pool, None
-            launcher, self._launcher = self._launcher, None
         if pool is not None:
             with contextlib.suppress(Exception):
                 pool.__exit__(None, None, None)
-        if launcher is not None:
-            shutil.rmtree(Path(launcher).parent, ignore_errors=True)
 
     async def aclose(self) -> None:
         """End every worker; a later run starts them anew."""
@@ -152,21 +144,9 @@ class MontySandbox:
         await self.aclose()
 
 
-def _has_shell() -> bool:
-    return os.name == "posix" and Path("/bin/sh").exists()
-
-
-def _launcher() -> str | None:
-    """A private script that drops limits before it becomes the worker, where there is a shell."""
-    binary = shutil.which("monty", path=str(Path(sys.executable).parent)) or shutil.which("monty")
-    if binary is None or not _has_shell():
-        return None
-    path = Path(tempfile.mkdtemp(prefix="substrate-monty-")) / "monty"
-    quoted = "'" + binary.replace("'", "'\\''") + "'"
-    # no core files, no files written: a worker speaks on its pipes alone
-    path.write_text(f'#!/bin/sh\nulimit -c 0\nulimit -f 0\nexec {quoted} "$@"\n', "utf-8")
-    path.chmod(stat.S_IRWXU)
-    return str(path)
+@functools.cache
+def _capabilities() -> SandboxCapabilities:
+    return SandboxCapabilities(name="monty", python="subset", layers=launcher().layers)
 
 
 class MontyRun:

@@ -146,9 +146,6 @@ class ToolChainTool:
             return None
 
     async def _run(self, code: str, session: InvokerSession, ctx: RunContext | None) -> _Ended:
-        refusal = self._refusal(session.policy)
-        if refusal is not None:
-            return _Ended(Ending(Failed(reason="no_sandbox", error=refusal)))
         folder = media_folder()
         session.media_root = folder
         script = Script(code=code, tools=self._granted(), limits=_limits(session), files=folder)
@@ -159,6 +156,7 @@ class ToolChainTool:
                     f"line {p.line}: {p.message}" if p.line else p.message for p in problems
                 )
                 return _Ended(Ending(Failed(reason=problems[0].reason, error=text)))
+            self._require_layers(session.policy)
             async with self._sandbox.run(script) as run:
                 bridge = Bridge(self._invoker, session, run, ctx, self._sink)
                 ending = await bridge.drive()
@@ -168,16 +166,13 @@ class ToolChainTool:
         finally:
             await give_back(folder, is_empty=session.media_count == 0)
 
-    def _refusal(self, policy: ChainPolicy) -> str | None:
-        try:
-            layers = self._sandbox.capabilities().layers
-        except SandboxUnavailable as error:
-            return str(error)
+    def _require_layers(self, policy: ChainPolicy) -> None:
+        layers = self._sandbox.capabilities().layers
         missing = sorted(policy.require_layers.difference(layers))
-        if not missing:
-            return None
-        active = ", ".join(layers) or "none"
-        return f"the policy requires the layers {', '.join(missing)}; active here: {active}"
+        if missing:
+            active = ", ".join(layers) or "none"
+            msg = f"the policy requires the layers {', '.join(missing)}; active here: {active}"
+            raise SandboxUnavailable(msg)
 
 
 def _sandbox_of(sandbox: Sandbox | str | None) -> Sandbox:
