@@ -159,9 +159,12 @@ def json_form(value: Any, *, tag_bytes: bool = True) -> Any:
 def json_text(value: Any) -> str:
     """Strict JSON of a plain value: nan and the infinities become `{"$float": "nan"}` and so on."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return _strict(value)
     except (TypeError, ValueError):  # bytes, nan or the infinities
-        return json.dumps(_finite(json_form(value)), ensure_ascii=False, allow_nan=False)
+        return _strict(_finite(json_form(value)))
+
+
+_strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def _finite(value: Any) -> Any:

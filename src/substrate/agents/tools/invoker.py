@@ -38,6 +38,7 @@ __all__ = ["Cleared", "Guard", "InvokerSession", "SessionView", "ToolInvoker"]
 _log = logging.getLogger("substrate.invoker")
 
 _SCOPE_LEASE_S = 86_400.0
+_LOOK_FOR_IDLE_S = 60.0
 _RESULT_PREVIEW_BYTES = 200
 _EPOCH = time.time() - time.perf_counter()
 
@@ -77,6 +78,7 @@ class ToolInvoker:
         self._journal = journal
         self._lanes: dict[str, Lane] = {}
         self._scopes: dict[str, Scope] = {}
+        self._look_for_idle_at = 0.0
         self._abandoned: dict[asyncio.Future[Any], str] = {}
 
     @property
@@ -302,6 +304,9 @@ class ToolInvoker:
         """A scope that nobody has used for a day is released."""
         del session
         now = time.monotonic()
+        if now < self._look_for_idle_at:
+            return
+        self._look_for_idle_at = now + _LOOK_FOR_IDLE_S
         for held in list(self._scopes.values()):
             if not held.sessions and now - held.idle_since > _SCOPE_LEASE_S:
                 await self.close_scope(held.id)

@@ -226,6 +226,7 @@ class InvokerSession:
         self._lease = f"session:{self.chain_id}"
         self._trace: list[ChainCallRecord] = []
         self._count = 0
+        self._pinned: set[Handle] = set()
         self._kept: set[str] = set()
         self._on_close = on_close
         scope.sessions.add(self)
@@ -282,6 +283,7 @@ class InvokerSession:
         await store.pin(blob, self._lease)
         handle = self._scope.issue(blob, kind, media_type, size)
         handle.leases.add(self._lease)
+        self._pinned.add(handle)
         if self.direct:
             self._kept.add(handle.ref)
         return handle.ref
@@ -298,12 +300,12 @@ class InvokerSession:
         self.clock.computing(False)
         self._scope.sessions.discard(self)
         self._scope.idle_since = time.monotonic()
-        await self._release()
+        if self._pinned:
+            await self._release()
         await self._on_close(self)
 
     async def _release(self) -> None:
-        scope, store = self._scope, self.store
-        mine = [h for h in scope.handles.values() if self._lease in h.leases]
+        scope, store, mine = self._scope, self.store, self._pinned
         if store is not None and not self._own_scope:
             for handle in mine:  # all that is kept is pinned before anything is released
                 if handle.ref in self._kept:

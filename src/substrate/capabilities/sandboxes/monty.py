@@ -28,6 +28,7 @@ import pydantic_monty as monty
 
 from substrate.capabilities.sandboxes.launcher import launcher
 from substrate.capabilities.sandboxes.monty_values import from_guest, to_guest
+from substrate.capabilities.sandboxes.untraced import cut_short
 from substrate.capabilities.sandboxes.workers import Places, Workers
 from substrate.kernel.errors import SandboxUnavailable
 from substrate.kernel.sandbox import (
@@ -65,7 +66,8 @@ class MontySandbox:
     def __init__(self, processes: int = 64, threads: int | None = None) -> None:
         self._processes = processes
         self._places = Places(processes)
-        self._workers = Workers(threads if threads is not None else (os.cpu_count() or 1) + 1)
+        count = threads if threads is not None else (os.cpu_count() or 1) + 1
+        self._workers = Workers(count, cut_short)
         self._pool: monty.Monty | None = None
         self._lock = threading.Lock()
 

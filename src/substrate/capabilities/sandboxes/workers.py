@@ -17,30 +17,35 @@ Step: TypeAlias = Callable[[], None]
 
 
 class Workers:
-    """At most `count` threads, started as they are needed.
+    """At most `count` threads, started as they are needed; each begins with `prepare`.
 
     The thread that became idle last gets the next step: its caches are warm.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, prepare: Callable[[], None]) -> None:
         self._count = count
+        self._prepare = prepare
         self._threads = 0
         self._idle: list[queue.SimpleQueue[Step | None]] = []
         self._waiting: deque[Step] = deque()
         self._lock = threading.Lock()
+        self._here = threading.local()
 
     def run(self, step: Callable[[], T]) -> asyncio.Future[T]:
         """Run a step off the loop; a future of the running loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        letters: _Letters | None = getattr(self._here, "letters", None)
+        if letters is None or letters.loop is not loop:
+            letters = self._here.letters = _Letters(loop)
 
         def job() -> None:
             try:
                 result = step()
             except BaseException as error:  # it is the caller's
-                _deliver(loop, future, None, error)
+                letters.post(future, None, error)
             else:
-                _deliver(loop, future, result, None)
+                letters.post(future, result, None)
 
         self._put(job)
         return future
@@ -61,6 +66,7 @@ class Workers:
         ).start()
 
     def _work(self, todo: queue.SimpleQueue[Step | None]) -> None:
+        self._prepare()
         job = todo.get()
         while job is not None:
             job()
@@ -80,22 +86,32 @@ class Workers:
             todo.put(None)
 
 
-def _deliver(
-    loop: asyncio.AbstractEventLoop,
-    future: asyncio.Future[Any],
-    result: Any,
-    error: BaseException | None,
-) -> None:
-    def settle() -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
+class _Letters:
+    """Results on their way to one event loop; those that are there together wake it once."""
 
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(settle)
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._posted: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._ringing = False
+
+    def post(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        """Called in any thread."""
+        self._posted.append((future, result, error))
+        if not self._ringing:
+            self._ringing = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self.loop.call_soon_threadsafe(self._empty)
+
+    def _empty(self) -> None:
+        self._ringing = False  # first: what is posted from now on rings again
+        while self._posted:
+            future, result, error = self._posted.popleft()
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
 
 
 class Places:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from substrate.agents.tools.invoker import InvokerSession, ToolInvoker
 from substrate.agents.tools.shown import clean, cut
-from substrate.agents.tools.traits import identifiers_of
+from substrate.agents.tools.traits import Traits, identifiers_of
 from substrate.capabilities.tools.chain.bridge import Bridge, Ending
 from substrate.capabilities.tools.chain.media import give_back, media_folder
 from substrate.capabilities.tools.chain.stubs import stubs_of
@@ -69,6 +69,8 @@ class ToolChainTool:
         self._sandbox = _sandbox_of(sandbox)
         self._policy = policy if policy is not None else invoker.policy
         self._sink = progress_sink
+        self._seen: tuple[Traits | None, ...] = ()
+        self._callable: dict[str, str] = {}
 
     @property
     def description(self) -> str:
@@ -102,12 +104,17 @@ class ToolChainTool:
     def _granted(self) -> dict[str, str]:
         """Identifier to raw name, of every tool that a script may call."""
         source = self._invoker.source
-        granted: dict[str, str] = {}
-        for raw, identifier in identifiers_of(source.names()).items():
-            traits = source.traits(raw)
-            if traits is not None and traits.kind == "local" and not traits.is_chain:
-                granted[identifier] = raw
-        return granted
+        names = source.names()
+        seen = tuple(map(source.traits, names))
+        if seen != self._seen:
+            identifiers = identifiers_of(names)
+            self._callable = {
+                identifiers[name]: name
+                for name, traits in zip(names, seen, strict=True)
+                if traits is not None and traits.kind == "local" and not traits.is_chain
+            }
+            self._seen = seen
+        return self._callable
 
     async def execute(
         self,
@@ -136,14 +143,15 @@ class ToolChainTool:
         session = self._invoker.open_session(scope, code, policy=policy)
         async with session:
             ended = await self._run(code, session, ctx)
-            result = await _result(ended, session, (time.perf_counter() - started) * 1000)
-        return replace(result, sandbox=self._described())
+            duration_ms = (time.perf_counter() - started) * 1000
+            return await _result(ended, session, duration_ms, self._described())
 
     def _described(self) -> Any:
         try:
-            return plain(self._sandbox.capabilities())
+            found = self._sandbox.capabilities()
         except SandboxUnavailable:
             return None
+        return {**asdict(found), "layers": list(found.layers)}
 
     async def _run(self, code: str, session: InvokerSession, ctx: RunContext | None) -> _Ended:
         folder = media_folder()
@@ -203,7 +211,9 @@ class _Ended:
         self.code = code
 
 
-async def _result(ended: _Ended, session: InvokerSession, duration_ms: float) -> ChainRunResult:
+async def _result(
+    ended: _Ended, session: InvokerSession, duration_ms: float, sandbox: Any
+) -> ChainRunResult:
     event = ended.ending.event
     value = event.value if isinstance(event, Done) else None
     status: ChainStatus = "ok"
@@ -227,6 +237,7 @@ async def _result(ended: _Ended, session: InvokerSession, duration_ms: float) ->
         duration_ms=duration_ms,
         call_trace=session.trace,
         files=ended.files,
+        sandbox=sandbox,
     )
     text = tell_success(result) if status == "ok" else tell_failure(result)
     return await _bounded(result, text, session)
