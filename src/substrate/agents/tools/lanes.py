@@ -36,7 +36,7 @@ class Slots:
                 return True
         return False
 
-    async def take(self, timeout_s: float) -> bool:
+    async def take(self, timeout_s: float | None = None) -> bool:
         """Take a slot, waiting for at most `timeout_s`; False where none came free."""
         with self._lock:
             if self._free > 0 and not self._queue:
@@ -52,16 +52,16 @@ class Slots:
             raise
         if turn.done():
             return True
-        return not self._give_up(turn)
+        self._give_up(turn)
+        return False
 
-    def _give_up(self, turn: asyncio.Future[None]) -> bool:
+    def _give_up(self, turn: asyncio.Future[None]) -> None:
         """Leave the queue; a slot that was handed over meanwhile is passed on."""
         with self._lock:
             if turn in self._queue:
                 self._queue.remove(turn)
-                return True
+                return
         self.free()
-        return True
 
     def free(self) -> None:
         """Give a slot back; the one who has waited longest gets it."""
@@ -84,24 +84,32 @@ def _wake(turn: asyncio.Future[None]) -> None:
 class Pacer:
     """At most `count` starts in any `per_s` seconds; first come, first served."""
 
-    __slots__ = ("_lock", "_per_s", "_starts")
+    __slots__ = ("_count", "_lock", "_per_s", "_starts")
 
     def __init__(self, rate: Rate) -> None:
-        self._per_s = rate.per_s
-        self._starts: deque[float] = deque(maxlen=rate.count)
+        self._count, self._per_s = rate.count, rate.per_s
+        self._starts: deque[float] = deque()  # of the last `per_s` seconds and to come, rising
         self._lock = threading.Lock()
 
     async def take(self, timeout_s: float) -> bool:
-        """Wait for the turn to start, at most `timeout_s`; False where it comes later."""
+        """Wait for the turn to start, at most `timeout_s`; False at once where it comes later."""
         now = time.monotonic()
+        starts = self._starts
         with self._lock:
-            full = len(self._starts) == self._starts.maxlen
-            at = max(now, self._starts[0] + self._per_s) if full else now
+            while starts and starts[0] <= now - self._per_s:
+                starts.popleft()
+            is_full = len(starts) >= self._count
+            at = max(now, starts[-self._count] + self._per_s) if is_full else now
             if at - now > timeout_s:
                 return False
-            self._starts.append(at)
-        while (rest := at - time.monotonic()) > 0:
-            await asyncio.sleep(rest)
+            starts.append(at)
+        try:
+            while (rest := at - time.monotonic()) > 0:
+                await asyncio.sleep(rest)
+        except asyncio.CancelledError:
+            with self._lock:  # it does not start, and counts no more
+                starts.remove(at)
+            raise
         return True
 
 
