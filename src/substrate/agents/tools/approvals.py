@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 from substrate.agents.tools.arguments import Arguments, Snapshot, check_arguments, snapshot_of
 from substrate.agents.tools.deadline import (
     GRACE_S,
+    STEP_S,
     DeadlineExceededError,
     OnLate,
     run_bounded,
@@ -34,10 +35,8 @@ from substrate.kernel.tools.approval import (
 from substrate.kernel.tools.chain import Reason
 from substrate.kernel.tools.tools import ToolCallRequest, ToolRisk
 
-__all__ = ["STEP_S", "Approver", "Verdict", "decide"]
+__all__ = ["Approver", "Verdict", "decide"]
 
-STEP_S = 5.0
-"""Seconds that a guard, a sink, a store step or a classification may take."""
 
 _MOST_QUESTIONS = 2
 

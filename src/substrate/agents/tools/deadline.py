@@ -24,6 +24,7 @@ from substrate.kernel.errors import RunCancelled
 
 __all__ = [
     "GRACE_S",
+    "STEP_S",
     "DeadlineExceededError",
     "OnLate",
     "Pace",
@@ -36,6 +37,9 @@ T = TypeVar("T")
 
 GRACE_S = 0.25
 """Seconds that a cancelled coroutine gets to end before it is left behind."""
+
+STEP_S = 5.0
+"""Seconds that a guard, a sink, a store step or a classification may take."""
 
 OnLate: TypeAlias = "Callable[[asyncio.Task[Any]], None]"
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import msgspec
 from msgspec.structs import replace
 
-from substrate.agents.tools.approvals import STEP_S, Approver, decide
+from substrate.agents.tools.approvals import Approver, decide
 from substrate.agents.tools.arguments import (
     REF_KEY,
     Arguments,
@@ -28,6 +28,7 @@ from substrate.agents.tools.arguments import (
     snapshot_of,
 )
 from substrate.agents.tools.deadline import (
+    STEP_S,
     DeadlineExceededError,
     OnLate,
     ToolExitError,

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from substrate.agents.tools.deadline import DeadlineExceededError, OnLate, run_bounded
+from substrate.agents.tools.deadline import STEP_S, DeadlineExceededError, OnLate, run_bounded
 from substrate.agents.tools.media import sniff, workspace_name
 from substrate.agents.tools.session import InvokerSession
 from substrate.agents.tools.shown import clean, cut, preview
@@ -41,7 +41,6 @@ T = TypeVar("T")
 MEDIA_ROOT = "/workspace/media"
 """Where a script finds media files."""
 
-_STEP_S = 5.0
 _OFF_LOOP = 1024 * 1024
 _NUMBERS = (int, bool, float)
 _SLICE = 256 * 1024
@@ -200,14 +199,14 @@ class _Shaper:
         try:
             return await self._bounded(put()), None
         except DeadlineExceededError:
-            failed = f"the artifact store gave no answer within {_STEP_S:g}s"
+            failed = f"the artifact store gave no answer within {STEP_S:g}s"
         except Exception as error:  # the tool has run: its success stands
             failed = f"the artifact store failed ({type(error).__name__})"
         _log.warning("a result of %s was not stored: %s", self._identifier, failed)
         return None, failed
 
     async def _bounded(self, coro: Any) -> str:
-        return await run_bounded(coro, _STEP_S, self._leave)
+        return await run_bounded(coro, STEP_S, self._leave)
 
     async def _shape_media(
         self, rest: list[ContentBlock]
