@@ -156,3 +156,7 @@ def test_the_tool_literally_so_named_has_the_name_in_every_order() -> None:
     script = "[" + ", ".join(f"await {found[0][name]}()" for name in raw) + "]"
     result = run_script_sync(script, [saying(name) for name in reversed(raw)])
     assert result.value == raw, result.output_text
+
+
+def test_a_tool_cannot_take_a_name_that_its_stubs_use() -> None:
+    assert identifiers_of(["Any", "Literal"]) == {"Any": "Any_", "Literal": "Literal_"}

@@ -6,6 +6,7 @@ Limits are bytes of UTF-8 and include the marker; cuts fall between code points.
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import msgspec
@@ -88,6 +89,8 @@ def _brief(value: Any, limit: int, depth: int) -> Any:
         return [
             _brief(item, limit, depth - 1) for item in cast("list[Any]", value)[: limit // 2 + 1]
         ]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)  # JSON would say null
     return value
 
 

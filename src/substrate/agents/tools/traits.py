@@ -597,9 +597,11 @@ _RESERVED = frozenset(
         "artifacts",
         "asyncio",
         "Artifact",
+        "Any",
+        "Literal",
     ]
 )
-"""Builtins (the union of Python 3.11 to 3.14) and the names that a script already has."""
+"""Builtins (the union of Python 3.11 to 3.14) and the names that a script or its stubs have."""
 
 
 def identifier_of(name: str) -> str:
