@@ -159,7 +159,7 @@ class MontyRun:
         self._script = script
         self._bytes = script.code.encode()
         self._raw = frozenset(script.tools.values())
-        self._out = monty.CollectStreams(script.limits.output_bytes)
+        self._printed = _Printed(script.limits.output_bytes, self._kill)
         self._session: monty.MontySession | None = None
         self._mount: monty.MountDir | None = None
         self._worker: _Worker | None = None
@@ -174,7 +174,7 @@ class MontyRun:
     @property
     def output(self) -> str:
         """What was printed so far."""
-        return "".join(text for _, text in self._out.output)
+        return self._printed.text
 
     async def start(self) -> SandboxEvent:
         """Run the script until it waits or ends."""
@@ -206,6 +206,9 @@ class MontyRun:
             event = self._failed(error)
         except (ValueError, TypeError, RuntimeError, RecursionError) as error:
             event = Failed(reason="protocol", error=f"{type(error).__name__}: {error}")
+        if self._printed.is_over:
+            text = f"more than {self._script.limits.output_bytes} bytes were printed"
+            event = Failed(reason="output", error=text, calls=tuple(self._calls))
         if not isinstance(event, Blocked):
             self._close()
         return event
@@ -231,7 +234,7 @@ class MontyRun:
                 host_path=self._script.files, virtual_path=_MEDIA, mode="read-only"
             )
         self._snapshot = self._session.feed_start(
-            _with_value(self._script.code), print_callback=self._out, mount=self._mount
+            _with_value(self._script.code), print_callback=self._printed, mount=self._mount
         )
         return self._advance()
 
@@ -342,6 +345,10 @@ class MontyRun:
             self._held = False
             self._sandbox.places.free()
 
+    def _kill(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+
     def _close_after_step(self) -> None:
         with self._turn:  # a step whose worker is dead ends at once
             self._close()
@@ -359,9 +366,30 @@ class MontyRun:
         if not self._held:
             return
         self._killed = True
-        if self._worker is not None:
-            self._worker.kill()
+        self._kill()
         await asyncio.wait((self._sandbox.workers.run(self._close_after_step),))
+
+
+class _Printed:
+    """What a script printed, up to a limit of bytes; then it is killed, for it would print on."""
+
+    def __init__(self, limit: int, kill: Callable[[], None]) -> None:
+        self._room = limit
+        self._kill = kill
+        self._parts: list[str] = []
+        self.is_over = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def __call__(self, _stream: str, text: str) -> None:
+        data = text.encode()
+        self._parts.append(data[: self._room].decode(errors="ignore"))
+        if len(data) > self._room and not self.is_over:
+            self.is_over = True
+            self._kill()
+        self._room = max(self._room - len(data), 0)
 
 
 class _Worker:
@@ -402,8 +430,8 @@ def _reason(error: monty.MontyError) -> ChainReason:
         return "time"
     if isinstance(inner, NotImplementedError):
         return "unsupported"
-    if isinstance(inner, MemoryError):
-        return "memory" if "memory limit" in text else "output"
+    if isinstance(inner, MemoryError) and "memory limit exceeded" in text:
+        return "memory"
     return "recursion" if isinstance(inner, RecursionError) else "script_error"
 
 

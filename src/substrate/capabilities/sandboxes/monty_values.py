@@ -53,7 +53,8 @@ def to_guest(value: Any) -> Any:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, dict):
-        return {_text(k): to_guest(v) for k, v in cast("dict[str, Any]", value).items()}
+        items = cast("dict[Any, Any]", value).items()
+        return {_text(k) if isinstance(k, str) else k: to_guest(v) for k, v in items}
     if isinstance(value, list | tuple):
         return [to_guest(item) for item in cast("list[Any]", value)]
     if isinstance(value, bytearray | memoryview):
