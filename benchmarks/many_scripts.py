@@ -67,7 +67,7 @@ async def run() -> list[Ratio]:
             return SCRIPTS / (time.perf_counter() - begun)
 
         async with sandbox:
-            measured = await interleaved({"ours": ours, "sync feed_run": base}, 9)
+            measured = await interleaved({"ours": ours, "sync feed_run": base}, 21)
     for name, values in measured.items():
         print(f"  {name:28} {median(values):9.0f} scripts a second")
     return [

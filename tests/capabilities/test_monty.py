@@ -503,3 +503,31 @@ asyncio.run(main())
     assert (done.returncode, done.stderr) == (0, "")
     if sys.platform == "linux":
         assert not any(Path(f"/proc/{pid}/exe").exists() for pid in done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("x = 1", 1),
+        ("x = 1\n# said\n\n", 1),
+        ("x = 1; y = 2", 2),
+        ("x: int = 3", 3),
+        ("x = 1\nx += 1", 2),
+        ("x = y = 4", 4),
+        ("x = (\n1,\n2\n)", [1, 2]),
+        ("x = [1,\n2]", [1, 2]),
+        ("x = '''\na\nb'''", "\na\nb"),
+        ("'''\nx = 1'''", "\nx = 1"),
+        ("x = 1 + \\\n2", 3),
+        ("if True:\n    x = 1", None),
+        ("for x in [1]: pass", None),
+        ("x = 5 # = 6", 5),
+        ("x = 'a=b'\nx", "a=b"),
+        ("def f():\n    return 1\nx = f()", 1),
+        ("", None),
+    ],
+)
+def test_the_value_is_the_name_that_the_last_statement_assigns(
+    sandbox: MontySandbox, code: str, value: Any
+) -> None:
+    assert ended(sandbox, code) == Done(value=value)

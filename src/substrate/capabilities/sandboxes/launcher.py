@@ -31,7 +31,7 @@ _LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64")
 _BUBBLEWRAP = (
     *("--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"),
     *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
-    *("--new-session", "--die-with-parent", "--clearenv"),
+    *("--die-with-parent", "--clearenv"),
     "--as-pid-1",  # bubblewrap's own process 1 would still hold the host's environment
 )
 

@@ -465,13 +465,24 @@ def _with_value(code: str) -> str:
     Monty's own value of an assignment is None. The host's parser only advises: where
     it cannot read what Monty can, the script stays as it is.
     """
-    try:
-        last = ast.parse(code).body[-1:]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return code
+    last = _last_statement(code)
     target: Any = None
-    if last and isinstance(last[0], ast.Assign):
-        target = last[0].targets[-1]
-    elif last and isinstance(last[0], ast.AnnAssign | ast.AugAssign):
-        target = last[0].target
+    if isinstance(last, ast.Assign):
+        target = last.targets[-1]
+    elif isinstance(last, ast.AnnAssign | ast.AugAssign):
+        target = last.target
     return f"{code}\n{target.id}" if isinstance(target, ast.Name) else code
+
+
+def _last_statement(code: str) -> ast.stmt | None:
+    """The last line by itself where it is whole: no part of a bracket, string or block is."""
+    before, _, line = code.rstrip().rpartition("\n")
+    is_apart = not line[:1].isspace() and not before.endswith("\\")
+    for part in (line, code) if is_apart else (code,):
+        try:
+            found = ast.parse(part).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        if found:
+            return found[-1]
+    return None
