@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ class Mailbox:
 
 
 @asynccontextmanager
-async def open_mailbox(folder: Path) -> AsyncIterator[Mailbox]:
+async def open_mailbox(folder: Path) -> AsyncGenerator[Mailbox]:
     """Serve SMTP on a free port of 127.0.0.1 until the block ends."""
     mailbox = Mailbox(folder)
     loop = asyncio.get_running_loop()

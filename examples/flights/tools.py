@@ -48,8 +48,8 @@ def load_table(name: Literal["flights", "weather", "airports"], month: int | Non
     flights: month, day, sched_dep_time, dep_delay, arr_delay (minutes), carrier, flight,
         origin (EWR, JFK, LGA), dest, distance (miles), hour, …; a row for each flight.
     weather: origin, month, day, hour, temp (Fahrenheit), wind_speed (mph), precip (inches),
-        visib (miles), …; hourly at the three airports.
-    airports: faa, name, lat, lon, …; USA.
+        visib (miles), …; hourly at the three airports, to 30 December.
+    airports: faa, name, lat, lon, …; USA without its islands in the Caribbean.
 
     Args:
         name: Which table.
@@ -90,7 +90,7 @@ def draw_chart(title: str, panels: list[Panel]) -> ToolExecutionResult:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6 * len(panels), 6), layout="constrained")
+    figure: Any = Figure(figsize=(6 * len(panels), 6), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title)
     for place, panel in enumerate(panels, start=1):
@@ -190,9 +190,10 @@ def _draw(axes: Any, panel: Panel) -> None:
             axes.plot(panel.x, values, "o" if panel.kind == "map" else "-", label=label)
     if panel.kind == "bars":
         axes.set_xticks(range(len(panel.x)), [str(x) for x in panel.x])
-    for name, x, y in zip(
-        panel.names, panel.x, next(iter(panel.series.values()), []), strict=False
-    ):
+    first = [*panel.series.values(), list[float]()][0]
+    if panel.kind == "map":
+        axes.margins(0.1)  # room for the names
+    for name, x, y in zip(panel.names, panel.x, first, strict=False):
         axes.annotate(name, (x, y), xytext=(5, 2), textcoords="offset points", fontsize=8)
     axes.legend()
 

@@ -531,3 +531,44 @@ def test_the_value_is_the_name_that_the_last_statement_assigns(
     sandbox: MontySandbox, code: str, value: Any
 ) -> None:
     assert ended(sandbox, code) == Done(value=value)
+
+
+def test_no_run_is_hurt_by_the_end_of_another() -> None:
+    """A worker that was killed is not used again; one that was handed back is not killed."""
+
+    async def left(sandbox: MontySandbox, code: str, answers: int) -> None:
+        async with sandbox.run(Script(code=code, tools=TOOLS)) as run:
+            event = await run.start()
+            for _ in range(answers):
+                if isinstance(event, Blocked):
+                    event = await run.answer({call.id: Returned(1) for call in event.calls})
+
+    async def cancelled(sandbox: MontySandbox, steps: int) -> None:
+        running = asyncio.create_task(drive(sandbox, "await echo(1)"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait((running,))
+
+    async def printing(sandbox: MontySandbox) -> None:
+        event = await drive(sandbox, "print('x' * 9)\n1", limits=SandboxLimits(output_bytes=5))
+        assert isinstance(event, Failed)
+        assert event.reason == "output"
+
+    async def main() -> None:
+        async with MontySandbox(processes=3) as sandbox, asyncio.timeout(60):
+            harm = [
+                task
+                for n in range(20)
+                for task in (
+                    left(sandbox, "await echo(1)\nawait echo(2)", n % 3),
+                    cancelled(sandbox, n),
+                    printing(sandbox),
+                )
+            ]
+            good = [drive(sandbox, f"await echo({n})") for n in range(60)]
+            mixed = [one for pair in zip(harm, good, strict=True) for one in pair]
+            ended = await asyncio.gather(*mixed)
+            assert ended[1::2] == [Done(value=n) for n in range(60)]
+
+    asyncio.run(main())

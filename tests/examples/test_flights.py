@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 RUN = Path(__file__).parents[2] / "examples" / "flights" / "run.py"
+FLIGHTS_BYTES = 2_000_000  # at least: December's flights, far above what is carried inline
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -50,7 +51,10 @@ def test_with_a_yes_the_mail_is_received_with_report_and_chart(tmp_path: Path) -
     assert attached["report.md"].get_content().split() == report.split()
     assert "Fly from LGA at 6: 1.1 minutes late on average." in report
 
-    assert "'flights': 27203" in done.stdout
+    assert "14 % never left" in report
+
+    assert "'flights_with_weather': 27203" in done.stdout
+    assert "'hours_later_than_in_fair_weather': 695" in done.stdout
     assert "'best': 'LGA at 6'" in done.stdout
     assert "'mail': 'sent'" in done.stdout
     assert str(chart) in done.stdout
@@ -59,6 +63,17 @@ def test_with_a_yes_the_mail_is_received_with_report_and_chart(tmp_path: Path) -
         ["load_table"] * 3 + ["query"] * 3 + ["draw_chart", "write_report", "send_email"]
     )
     assert {tuple(row[1:]) for row in calls(done.stdout)} == {("ok", "", "yes")}
+
+
+@pytest.mark.req("example.flights")
+def test_the_flights_travel_by_reference_as_they_were_loaded(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    blobs = [path for path in (tmp_path / "artifacts" / "blobs").rglob("*") if path.is_file()]
+    (flights,) = (path for path in blobs if path.stat().st_size > FLIGHTS_BYTES)
+    header, *rows = flights.read_text("utf-8").splitlines()
+    assert "dep_delay" in header.split(",")
+    assert len(rows) == 28135
 
 
 @pytest.mark.req("example.flights", "approval.answers")

@@ -17,6 +17,7 @@ import atexit
 import contextlib
 import functools
 import os
+import select
 import signal
 import threading
 import time
@@ -334,11 +335,11 @@ class MontyRun:
         """Hand the worker back, and the place with it (in a thread)."""
         session, self._session = self._session, None
         self._snapshot = None
+        if self._worker is not None:
+            self._worker.let_go()
         if session is not None:
             with contextlib.suppress(Exception):
                 session.__exit__(None, None, None)
-        if self._worker is not None:
-            self._worker.forget()
         if self._mount is not None:
             self._mount.close()
         if self._held:
@@ -401,20 +402,30 @@ class _Worker:
             with contextlib.suppress(OSError):
                 self._fd = os.pidfd_open(pid)
         self._pid = pid
+        self._killed = False
         self._lock = threading.Lock()
 
     def kill(self) -> None:
+        """Kill it, unless it was let go: then it may already run another script."""
         with self._lock, contextlib.suppress(OSError):
             if self._fd is not None:
+                self._killed = True
                 signal.pidfd_send_signal(self._fd, signal.SIGKILL)
             elif self._pid is not None:
+                self._killed = True
                 os.kill(self._pid, signal.SIGKILL)
 
-    def forget(self) -> None:
+    def let_go(self) -> None:
+        """From now on it is the pool's. One that was killed is dead by then: the pool looks."""
         with self._lock:
-            if self._fd is not None:
-                os.close(self._fd)
-            self._fd = self._pid = None
+            fd, self._fd, self._pid = self._fd, None, None
+        if fd is None:
+            return
+        if self._killed:
+            ended = select.poll()
+            ended.register(fd, select.POLLIN)
+            ended.poll(_KILL_AFTER_S * 1000)
+        os.close(fd)
 
 
 _DISPLAYED = (monty.MontyRuntimeError, monty.MontySyntaxError, monty.MontyTypingError)
