@@ -195,7 +195,8 @@ def _draw(axes: Any, panel: Panel) -> None:
         axes.margins(0.1)  # room for the names
     for name, x, y in zip(panel.names, panel.x, first, strict=False):
         axes.annotate(name, (x, y), xytext=(5, 2), textcoords="offset points", fontsize=8)
-    axes.legend()
+    if len(panel.series) > 1:
+        axes.legend()
 
 
 def _markdown(table: list[dict[str, Any]]) -> str:
