@@ -294,7 +294,7 @@ def test_a_call_that_is_never_awaited_is_not_run_and_named_with_its_line() -> No
     result = run("x = 1\npay(amount=3)\nx", approve=yes)
     assert (result.status, result.reason) == ("error", "not_awaited")
     assert result.error == (
-        "line 2: pay(amount=3) was never awaited and was not run; write: await pay(amount=3)"
+        "line 2: pay(amount=3) is never awaited, so it would not run; write: await pay(amount=3)"
     )
     assert result.tool_calls == 0
 

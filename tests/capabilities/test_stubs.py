@@ -249,4 +249,4 @@ def test_positional_arguments_follow_the_stub_past_parameters_that_are_no_names(
 def test_stubs_of_many_tools_are_one_module() -> None:
     text = stubs_of([("a", read({})), ("b", read({}))])
     names = [getattr(node, "name", None) for node in ast.parse(text).body]
-    assert names == [None, "a", "b"]
+    assert names == [None, None, "Artifact", "Artifacts", None, "a", "b"]

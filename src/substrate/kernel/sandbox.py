@@ -21,6 +21,8 @@ from substrate.kernel.tools.tools import CallSite
 __all__ = [
     "Answer",
     "Artifact",
+    "ArtifactPut",
+    "ArtifactRead",
     "Blocked",
     "Done",
     "Failed",
@@ -64,13 +66,15 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """A script and what it is granted.
 
     `tools` maps each callable identifier to the tool's raw name; nothing else can
-    be called. `files` is a host folder shown read-only at `/workspace/media`.
+    be called. `files` is a host folder shown read-only at `/workspace/media`. `stubs`
+    declare the granted names; None: the script is not type-checked.
     """
 
     code: str
     tools: Mapping[str, str]
     limits: SandboxLimits = SandboxLimits()
     files: str | None = None
+    stubs: str | None = None
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,14 +96,36 @@ class SandboxCall(msgspec.Struct, frozen=True, kw_only=True):
     site: CallSite | None = None
 
 
+class ArtifactRead(msgspec.Struct, frozen=True, kw_only=True):
+    """The script reads a part of an artifact: bytes of its text, or lines by number.
+
+    Answered with a text or a list of lines. `id` rises together with those of calls.
+    """
+
+    id: int
+    ref: str
+    unit: Literal["text", "lines"]
+    start: int = 0
+    stop: int | None = None
+
+
+class ArtifactPut(msgspec.Struct, frozen=True, kw_only=True):
+    """The script makes an artifact of its own; answered with an `Artifact`."""
+
+    id: int
+    data: Any
+    media_type: str | None = None
+
+
 class Blocked(msgspec.Struct, frozen=True, kw_only=True):
-    """The script waits. `calls` were made since the last event; `waiting` are open.
+    """The script waits. `calls` and `asks` were made since the last event; `waiting` are open.
 
     `until` is the time (of `time.monotonic()`) when a sleep of the script ends: then it
     wants `answer({})`, if no call has ended before.
     """
 
     calls: tuple[SandboxCall, ...]
+    asks: tuple[ArtifactRead | ArtifactPut, ...] = ()
     waiting: tuple[int, ...] = ()
     until: float | None = None
 

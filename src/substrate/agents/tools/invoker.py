@@ -221,6 +221,15 @@ class ToolInvoker:
             lane = self._lanes[traits.name] = Lane(traits)
         return lane
 
+    def leaver(self, name: str) -> OnLate:
+        """What counts and names a task that was given up, until it ends."""
+
+        def leave(task: asyncio.Task[Any]) -> None:
+            self._abandoned[task] = name
+            task.add_done_callback(self._returned)
+
+        return leave
+
     def _leaver(self, noted: Noted) -> OnLate:
         def leave(task: asyncio.Task[Any]) -> None:
             self._abandoned[task] = noted.tool

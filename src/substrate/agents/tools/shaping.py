@@ -152,7 +152,7 @@ class _Shaper:
 
     async def _shape_structured(self, value: Any) -> tuple[Any, str | None, str | None]:
         try:
-            data = await _off_loop_if_large(encode, value)
+            data = encode(value)
         except (ValueError, RecursionError):  # lone surrogates in it
             value = _cleaned(value)
             data = encode(value)
@@ -255,10 +255,6 @@ def _cleaned(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_cleaned(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return value
-
-
-async def _off_loop_if_large(function: Callable[[Any], T], value: Any) -> T:
-    return function(value)
 
 
 async def bytes_of(text: str) -> bytes:

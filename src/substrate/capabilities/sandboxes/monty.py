@@ -21,19 +21,29 @@ import select
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import pydantic_monty as monty
 
+from substrate.capabilities.sandboxes.checker import Checker
+from substrate.capabilities.sandboxes.dialect import with_way_round
 from substrate.capabilities.sandboxes.launcher import launcher
-from substrate.capabilities.sandboxes.monty_values import from_guest, to_guest
+from substrate.capabilities.sandboxes.monty_values import (
+    ARTIFACT_CLASS,
+    ARTIFACTS,
+    from_guest,
+    to_guest,
+)
 from substrate.capabilities.sandboxes.untraced import cut_short
 from substrate.capabilities.sandboxes.workers import Places, Workers
 from substrate.kernel.errors import SandboxUnavailable
 from substrate.kernel.sandbox import (
     Answer,
+    ArtifactPut,
+    ArtifactRead,
     Blocked,
     Done,
     Failed,
@@ -70,6 +80,7 @@ class MontySandbox:
         count = threads if threads is not None else (os.cpu_count() or 1) + 1
         self._workers = Workers(count, cut_short)
         self._pool: monty.Monty | None = None
+        self._checker = Checker()
         self._lock = threading.Lock()
 
     def capabilities(self) -> SandboxCapabilities:
@@ -77,7 +88,7 @@ class MontySandbox:
         return _capabilities()
 
     async def preflight(self, script: Script) -> list[Problem]:
-        """What can be told of a script without running it: that it is text, and not too long."""
+        """What can be told without running it: no text, too long, unsupported, wrongly typed."""
         if self._pool is None:  # the launcher is looked for off the loop
             await self._workers.run(launcher)
         code = script.code
@@ -89,7 +100,9 @@ class MontySandbox:
                 return [Problem("syntax", "a NUL character is no Python", number)]
             if not line.isascii() and any("\ud800" <= char <= "\udfff" for char in line):
                 return [Problem("syntax", "a lone surrogate is no character", number)]
-        return []
+        if script.stubs is None:
+            return []
+        return await self._workers.run(lambda: self._checker.check(script))
 
     def run(self, script: Script) -> MontyRun:
         """A new run of `script`, not yet started."""
@@ -126,6 +139,7 @@ class MontySandbox:
         atexit.unregister(self._close)
         with self._lock:
             pool, self._pool = self._pool, None
+        self._checker.close()
         if pool is not None:
             with contextlib.suppress(Exception):
                 pool.__exit__(None, None, None)
@@ -149,7 +163,8 @@ class MontySandbox:
 
 @functools.cache
 def _capabilities() -> SandboxCapabilities:
-    return SandboxCapabilities(name="monty", python="subset", layers=launcher().layers)
+    layers = launcher().layers
+    return SandboxCapabilities(name="monty", python="subset", type_check=True, layers=layers)
 
 
 class MontyRun:
@@ -166,6 +181,8 @@ class MontyRun:
         self._worker: _Worker | None = None
         self._snapshot: Any = None
         self._calls: list[SandboxCall] = []
+        self._asks: list[ArtifactRead | ArtifactPut] = []
+        self._handles: dict[uuid.UUID, monty.ClassInstance] = {}
         self._settled: dict[int, Any] = {}
         self._sleeps: dict[int, float] = {}
         self._asleep: float | None = None
@@ -186,7 +203,7 @@ class MontyRun:
     async def answer(self, answers: Mapping[int, Answer]) -> SandboxEvent:
         """Answer some of the open calls and run on."""
         for call_id, answer in answers.items():
-            self._settled[call_id] = _settled(answer)
+            self._settled[call_id] = _settled(answer, self._handles)
         return await self._in_thread(self._go_on)
 
     async def _in_thread(self, step: Callable[[], SandboxEvent]) -> SandboxEvent:
@@ -274,13 +291,16 @@ class MontyRun:
 
     def _blocked(self, pending: list[int]) -> Blocked:
         calls, self._calls = tuple(self._calls), []
+        asks, self._asks = tuple(self._asks), []
         sleeps = [self._sleeps[i] for i in pending if i in self._sleeps]
         until = self._asleep if self._asleep is not None else min(sleeps, default=None)
         waiting = tuple(i for i in pending if i not in self._sleeps)
-        return Blocked(calls=calls, waiting=waiting, until=until)
+        return Blocked(calls=calls, asks=asks, waiting=waiting, until=until)
 
     def _look_up(self, snapshot: monty.NameLookupSnapshot) -> Any:
         name = snapshot.variable_name
+        if snapshot.object_id is None and name in _NAMES:
+            return snapshot.resume(value=_NAMES[name])
         if snapshot.object_id is None and name == "tools":
             return snapshot.resume(value={raw: _function(raw) for raw in self._raw})
         if snapshot.object_id is None and name in self._script.tools:
@@ -301,8 +321,11 @@ class MontyRun:
 
     def _call(self, snapshot: monty.FunctionSnapshot) -> None:
         name = snapshot.function_name
+        if snapshot.object_id is not None:
+            self._ask(snapshot)
+            return
         raw = self._script.tools.get(name, name if name in self._raw else None)
-        if raw is None or snapshot.object_id is not None:
+        if raw is None:
             message = f"name {name!r} is not defined"
             self._snapshot = snapshot.resume({"exc_type": "NameError", "message": message})
             return
@@ -319,6 +342,15 @@ class MontyRun:
             )
         self._snapshot = snapshot.resume({"future": ...})
 
+    def _ask(self, snapshot: monty.FunctionSnapshot) -> None:
+        """A method of a handle, or of `artifacts`."""
+        try:
+            self._asks.append(_asked(snapshot, self._handles))
+        except (AttributeError, TypeError, ValueError) as error:
+            self._snapshot = snapshot.resume({"exception": error})
+        else:
+            self._snapshot = snapshot.resume({"future": ...})
+
     def _site(self, position: monty.SourceRange) -> CallSite | None:
         if position.filename == "<string>" or position.end > len(self._bytes):
             return None
@@ -328,8 +360,8 @@ class MontyRun:
     def _failed(self, error: monty.MontyError) -> Failed:
         reason = _reason(error)
         text = error.display() if isinstance(error, _DISPLAYED) else str(error)
-        text = text.replace('File "<python-input-0>"', 'File "script"')
-        return Failed(reason=reason, error=text.rstrip(), calls=tuple(self._calls))
+        text = with_way_round(text.replace('File "<python-input-0>"', 'File "script"').rstrip())
+        return Failed(reason=reason, error=text, calls=tuple(self._calls))
 
     def _close(self) -> None:
         """Hand the worker back, and the place with it (in a thread)."""
@@ -454,9 +486,47 @@ def _function(name: str) -> Any:
     return granted
 
 
-def _settled(answer: Answer) -> Any:
+_NAMES: dict[str, Any] = {"artifacts": ARTIFACTS, "Artifact": ARTIFACT_CLASS}
+
+
+def _asked(
+    snapshot: monty.FunctionSnapshot, handles: Mapping[uuid.UUID, monty.ClassInstance]
+) -> ArtifactRead | ArtifactPut:
+    """What a method call asks for; the guest is not trusted to have checked anything."""
+    method, call_id, object_id = snapshot.function_name, snapshot.call_id, snapshot.object_id
+    args, kwargs = snapshot.args, dict(snapshot.kwargs)
+    if object_id == ARTIFACTS.id and method == "put":
+        data, media_type = _bound(args, kwargs, {"data": _MISSING, "media_type": None})
+        if data is _MISSING or not isinstance(media_type, str | None):
+            msg = "artifacts.put(data, media_type=None) takes the data and a text"
+            raise TypeError(msg)
+        return ArtifactPut(id=call_id, data=from_guest(data), media_type=media_type)
+    handle = handles.get(object_id) if object_id is not None else None
+    if handle is None or method not in ("text", "lines"):
+        msg = f"there is no method {method!r:.50}"
+        raise AttributeError(msg)
+    start, stop = _bound(args, kwargs, {"start": 0, "stop": None})
+    if type(start) is not int or not (stop is None or type(stop) is int):
+        msg = f"{method}(start=0, stop=None) takes whole numbers"
+        raise TypeError(msg)
+    unit = "text" if method == "text" else "lines"
+    return ArtifactRead(id=call_id, ref=handle.value.ref, unit=unit, start=start, stop=stop)
+
+
+_MISSING = object()
+
+
+def _bound(args: tuple[Any, ...], kwargs: dict[str, Any], known: dict[str, Any]) -> list[Any]:
+    placed = dict(zip(known, args, strict=False))
+    if len(args) > len(known) or placed.keys() & kwargs.keys() or kwargs.keys() - known.keys():
+        msg = f"takes {', '.join(known)}"
+        raise TypeError(msg)
+    return list({**known, **placed, **kwargs}.values())
+
+
+def _settled(answer: Answer, handles: dict[uuid.UUID, monty.ClassInstance]) -> Any:
     if isinstance(answer, Returned):
-        return {"return_value": to_guest(answer.value)}
+        return {"return_value": to_guest(answer.value, handles)}
     message = answer.message.encode(errors="backslashreplace").decode()
     return {"exc_type": answer.exc_type, "message": message}
 

@@ -10,16 +10,19 @@ import dataclasses
 import datetime as dt
 import decimal
 import pathlib
+import re
+import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from pydantic_monty import ClassInstance
+from pydantic_monty import ClassInstance, ClassType
 
 from substrate.kernel.sandbox import Artifact
 
-__all__ = ["ArtifactHandle", "from_guest", "to_guest"]
+__all__ = ["ARTIFACTS", "ARTIFACT_CLASS", "ArtifactHandle", "from_guest", "to_guest"]
 
+_READS = ("text", "lines")
 _DEPTH = 100
 _NODES = 2_000_000
 _LEAVES = (
@@ -37,26 +40,62 @@ _LEAVES = (
 
 @dataclasses.dataclass(frozen=True)
 class ArtifactHandle:
-    """An artifact as a script sees it: a preview, never the content."""
+    """An artifact as a script sees it: a preview, and ranges that it awaits."""
 
     ref: str
     preview: str
     size: int
     media_type: str
 
+    def text(self) -> None:
+        """Answered by the host, never here."""
 
-def to_guest(value: Any) -> Any:
-    """A plain value, with `Artifact`s as handles and lone surrogates as visible escapes."""
+    def lines(self) -> None:
+        """Answered by the host, never here."""
+
+
+ArtifactHandle.__name__ = ArtifactHandle.__qualname__ = "Artifact"  # as scripts know it
+
+
+class _Artifacts:
+    def put(self) -> None:
+        """Answered by the host, never here."""
+
+
+ARTIFACT_CLASS = ClassType(ArtifactHandle)
+"""What the name `Artifact` stands for in a script."""
+
+ARTIFACTS = ClassInstance(
+    _Artifacts(), allowed_methods=("put",), id=uuid.uuid5(uuid.NAMESPACE_OID, "artifacts")
+)
+"""What the name `artifacts` stands for in a script."""
+
+
+def handle_id(ref: str) -> uuid.UUID:
+    """The id of an artifact's handle, the same in every process."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, ref)
+
+
+def to_guest(value: Any, handles: dict[uuid.UUID, ClassInstance]) -> Any:
+    """A plain value, with `Artifact`s as handles and lone surrogates as visible escapes.
+
+    One artifact is one object in a script: its handle is kept in `handles` by its id.
+    """
     if isinstance(value, Artifact):
-        fields = (value.ref, _text(value.preview), value.size, value.media_type)
-        return ClassInstance(ArtifactHandle(*fields), eager_attrs="all")
+        known = handle_id(value.ref)
+        if known not in handles:
+            fields = (value.ref, _text(value.preview), value.size, value.media_type)
+            handles[known] = ClassInstance(
+                ArtifactHandle(*fields), eager_attrs="all", allowed_methods=_READS, id=known
+            )
+        return handles[known]
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
-        return {_text(k) if isinstance(k, str) else k: to_guest(v) for k, v in items}
+        return {_text(k) if isinstance(k, str) else k: to_guest(v, handles) for k, v in items}
     if isinstance(value, list | tuple):
-        return [to_guest(item) for item in cast("list[Any]", value)]
+        return [to_guest(item, handles) for item in cast("list[Any]", value)]
     if isinstance(value, bytearray | memoryview):
         return bytes(cast("bytes", value))
     return value
@@ -68,6 +107,10 @@ def _text(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+_NO_DATA = re.compile(r"<(coroutine external_future\(\d+\)|function '[^']*' at 0x[0-9a-f]+)>")
+"""What Monty sends as text where a script passes a call that it did not await, or a function."""
+
+
 class _Walk:
     """One bounded walk over a value of the guest."""
 
@@ -76,6 +119,11 @@ class _Walk:
         self._path: set[int] = set()
 
     def plain(self, value: Any, depth: int = 0) -> Any:
+        if isinstance(value, str):
+            if value.startswith("<") and _NO_DATA.fullmatch(value):
+                msg = f"{value} is no data and cannot be passed; is an await missing?"
+                raise ValueError(msg)
+            return value
         if value is None or isinstance(value, _LEAVES):
             return value
         if isinstance(value, ArtifactHandle):

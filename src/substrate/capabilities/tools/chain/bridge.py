@@ -8,11 +8,15 @@ go back in the order in which calls end.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
+from substrate.agents.tools.artifacts import put_artifact, read_lines, read_text
+from substrate.agents.tools.deadline import DeadlineExceededError, run_bounded
 from substrate.agents.tools.invoker import InvokerSession, ToolInvoker
 from substrate.agents.tools.session import Clock
 from substrate.agents.tools.shown import shown_result
@@ -22,6 +26,8 @@ from substrate.kernel.hooks import ProgressSink
 from substrate.kernel.sandbox import (
     Answer,
     Artifact,
+    ArtifactPut,
+    ArtifactRead,
     Blocked,
     Done,
     Failed,
@@ -35,6 +41,8 @@ from substrate.kernel.tools.chain import ChainFile, InvocationResult
 from substrate.kernel.tools.tools import ToolCallRequest
 
 __all__ = ["Bridge", "Ending", "answer_of"]
+
+_log = logging.getLogger("substrate.chain")
 
 _EXCEPTIONS = {
     "timeout": "TimeoutError",
@@ -68,8 +76,8 @@ class Bridge:
     ctx: RunContext | None = None
     sink: ProgressSink | None = None
     files: list[ChainFile] = field(default_factory=list[ChainFile])
-    _open: dict[int, asyncio.Task[InvocationResult]] = field(
-        default_factory=dict[int, "asyncio.Task[InvocationResult]"]
+    _open: dict[int, asyncio.Task[Answer]] = field(
+        default_factory=dict[int, "asyncio.Task[Answer]"]
     )
     _answers: dict[int, Answer] = field(default_factory=dict[int, Answer])
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -103,11 +111,13 @@ class Bridge:
     async def _drive(self) -> Ending:
         event = await self._computing(self.run.start())
         while isinstance(event, Blocked):
-            if len(event.calls) == 1 and not self._open and event.until is None:
-                await self._call_alone(event.calls[0])
+            made = self._made(event)
+            if len(made) == 1 and not self._open and event.until is None:
+                ((call_id, work),) = made  # the script waits for this alone: no task is needed
+                self._answers[call_id] = await work
             else:
-                for call in event.calls:
-                    self._start(call)
+                for call_id, work in made:
+                    self._start(call_id, work)
                 await self._some_answer(event.until)
             if self._over_budget > 1:
                 return await self._end(Failed(reason="budget", error=_OVER_BUDGET))
@@ -123,39 +133,58 @@ class Bridge:
         finally:
             self.session.clock.computing(False)
 
-    async def _call_alone(self, call: SandboxCall) -> None:
-        """The script waits for this one call and nothing else: no task is needed."""
-        request = self._request(call)
-        if request is not None:
-            self._answered(call.id, await self._invoke(request))
+    def _made(self, event: Blocked) -> list[tuple[int, Coroutine[Any, Any, Answer]]]:
+        """What the script asks for since the last event, in the order in which it asked."""
+        made: list[tuple[int, Coroutine[Any, Any, Answer]]] = []
+        for call in event.calls:
+            request = self._request(call)
+            if request is not None:
+                made.append((call.id, self._call(request)))
+        if event.asks:
+            made += [(ask.id, self._serve(ask)) for ask in event.asks]
+            made.sort(key=itemgetter(0))
+        return made
 
-    def _start(self, call: SandboxCall) -> None:
-        request = self._request(call)
-        if request is not None:
-            task = self._open[call.id] = asyncio.create_task(self._invoke(request))
-            task.add_done_callback(lambda done: self._ended(call.id, done))
+    def _start(self, call_id: int, work: Coroutine[Any, Any, Answer]) -> None:
+        task = self._open[call_id] = asyncio.create_task(work)
+        task.add_done_callback(lambda done: self._ended(call_id, done))
 
-    def _ended(self, call_id: int, task: asyncio.Task[InvocationResult]) -> None:
+    def _ended(self, call_id: int, task: asyncio.Task[Answer]) -> None:
         """Called in the order in which calls end, which is that of their answers."""
         if self._open.pop(call_id, None) is None or task.cancelled():
             return
         error = task.exception()
         if error is None:
-            self._answered(call_id, task.result())
+            self._answers[call_id] = task.result()
         else:
             self._broken = error
         self._woken.set()
 
-    def _invoke(self, request: ToolCallRequest) -> Coroutine[Any, Any, InvocationResult]:
-        return self.invoker.invoke(
+    async def _call(self, request: ToolCallRequest) -> Answer:
+        result = await self.invoker.invoke(
             request, session=self.session, ctx=self.ctx, progress_sink=self.sink
         )
-
-    def _answered(self, call_id: int, result: InvocationResult) -> None:
         self.files.extend(result.files)
         if result.reason == "budget":
             self._over_budget += 1
-        self._answers[call_id] = answer_of(result, self.session)
+        return answer_of(result, self.session)
+
+    async def _serve(self, ask: ArtifactRead | ArtifactPut) -> Answer:
+        """A part of an artifact, or a new one; on the chain's clock, as a call is."""
+        self.session.clock.enter_call()
+        try:
+            left = max(self.session.clock.left(), 0.0)
+            work = run_bounded(served(ask, self.session), left, self.invoker.leaver("artifacts"))
+            return Returned(await work)
+        except DeadlineExceededError:
+            return Raised("TimeoutError", "the artifact store gave no answer in time")
+        except ValueError as error:
+            return Raised("ValueError", str(error))
+        except Exception as error:  # the store's own words may hold what is not the script's
+            _log.exception("the artifact store failed")
+            return Raised("RuntimeError", f"the artifact store failed ({type(error).__name__})")
+        finally:
+            self.session.clock.leave_call()
 
     async def _some_answer(self, until: float | None) -> None:
         """Wait for the first answer, or for the time when a sleep of the script ends."""
@@ -251,6 +280,14 @@ _CANCEL_S = 7.0
 """A cancelled call is back by its grace and the named bounds of sinks and hooks."""
 
 _OVER_BUDGET = "the budget of tool calls is spent, and the script went on calling: it was ended"
+
+
+async def served(ask: ArtifactRead | ArtifactPut, session: InvokerSession) -> Any:
+    """What the script asked for."""
+    if isinstance(ask, ArtifactPut):
+        return await put_artifact(session, ask.data, ask.media_type)
+    read = read_text if ask.unit == "text" else read_lines
+    return await read(session, ask.ref, ask.start, ask.stop)
 
 
 def answer_of(result: InvocationResult, session: InvokerSession) -> Answer:

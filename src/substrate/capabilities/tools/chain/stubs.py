@@ -29,7 +29,32 @@ _NAMES = {
 }
 _MOST_LITERALS = 24
 _DEPTH = 6
-_HEAD = "from typing import Any, Literal\n"
+_HEAD = """\
+from typing import Any, Literal
+
+tools: dict[str, Any]  # await tools["raw name"](...) calls any tool by its own name
+
+class Artifact:
+    \"\"\"A large result that stayed outside: pass it on to tools as it is, or read a part.\"\"\"
+
+    preview: str
+    size: int  # bytes, as it is kept
+    media_type: str
+
+    async def text(self, start: int = 0, stop: int | None = None) -> str:
+        \"\"\"The text from byte `start` up to `stop`; at most 262144 bytes at once.\"\"\"
+        ...
+    async def lines(self, start: int = 0, stop: int | None = None) -> list[str]:
+        \"\"\"The lines from number `start` (0 is the first) up to `stop`.\"\"\"
+        ...
+
+class Artifacts:
+    async def put(self, data: Any, media_type: str | None = None) -> Artifact:
+        \"\"\"Keep text, bytes or other data of the script as an artifact.\"\"\"
+        ...
+
+artifacts: Artifacts
+"""
 
 
 def stubs_of(tools: Iterable[tuple[str, Traits]]) -> str:

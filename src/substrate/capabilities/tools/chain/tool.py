@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import time
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -11,6 +13,7 @@ from msgspec.structs import asdict, replace
 from substrate.agents.tools.invoker import InvokerSession, ToolInvoker
 from substrate.agents.tools.shown import clean, cut
 from substrate.agents.tools.traits import Traits, identifiers_of
+from substrate.capabilities.tools.chain.awaiting import never_awaited
 from substrate.capabilities.tools.chain.bridge import Bridge, Ending
 from substrate.capabilities.tools.chain.media import give_back, media_folder
 from substrate.capabilities.tools.chain.stubs import stubs_of
@@ -19,7 +22,15 @@ from substrate.kernel.content import TextBlock
 from substrate.kernel.context import RunContext
 from substrate.kernel.errors import SandboxUnavailable
 from substrate.kernel.hooks import ProgressSink
-from substrate.kernel.sandbox import Done, Failed, Sandbox, SandboxCall, SandboxLimits, Script
+from substrate.kernel.sandbox import (
+    Done,
+    Failed,
+    Problem,
+    Sandbox,
+    SandboxCall,
+    SandboxLimits,
+    Script,
+)
 from substrate.kernel.tools.chain import (
     ChainPolicy,
     ChainReason,
@@ -30,6 +41,9 @@ from substrate.kernel.tools.tools import ToolEffect, ToolExecutionResult, ToolRi
 from substrate.kernel.values import json_form, plain
 
 __all__ = ["ToolChainTool"]
+
+_WORD = re.compile(r"\w+")
+_SHORT = 10_000  # characters, parsed within a millisecond or two
 
 _TEXT = """\
 Run a Python script that calls tools as async functions. The tools below exist only inside the
@@ -71,6 +85,7 @@ class ToolChainTool:
         self._sink = progress_sink
         self._seen: tuple[Traits | None, ...] = ()
         self._callable: dict[str, str] = {}
+        self._stubs: str | None = None
 
     @property
     def description(self) -> str:
@@ -96,10 +111,12 @@ class ToolChainTool:
 
     def stubs(self) -> str:
         """The tools that a script may call, as typed Python stubs."""
-        source = self._invoker.source
         granted = self._granted()
-        pairs = ((name, source.traits(raw)) for name, raw in granted.items())
-        return stubs_of((name, traits) for name, traits in pairs if traits is not None)
+        if self._stubs is None:
+            source = self._invoker.source
+            pairs = ((name, source.traits(raw)) for name, raw in granted.items())
+            self._stubs = stubs_of((name, traits) for name, traits in pairs if traits is not None)
+        return self._stubs
 
     def _granted(self) -> dict[str, str]:
         """Identifier to raw name, of every tool that a script may call."""
@@ -113,7 +130,7 @@ class ToolChainTool:
                 for name, traits in zip(names, seen, strict=True)
                 if traits is not None and traits.kind == "local" and not traits.is_chain
             }
-            self._seen = seen
+            self._seen, self._stubs = seen, None
         return self._callable
 
     async def execute(
@@ -156,9 +173,15 @@ class ToolChainTool:
     async def _run(self, code: str, session: InvokerSession, ctx: RunContext | None) -> _Ended:
         folder = media_folder()
         session.media_root = folder
-        script = Script(code=code, tools=self._granted(), limits=_limits(session), files=folder)
+        script = Script(
+            code=code,
+            tools=self._granted(),
+            limits=_limits(session),
+            files=folder,
+            stubs=self.stubs() if self._is_worth_a_check(code) else None,
+        )
         try:
-            problems = await self._sandbox.preflight(script)
+            problems = await self._preflight(script)
             if problems:
                 text = "\n".join(
                     f"line {p.line}: {p.message}" if p.line else p.message for p in problems
@@ -173,6 +196,28 @@ class ToolChainTool:
             return _Ended(Ending(Failed(reason="no_sandbox", error=str(error))))
         finally:
             await give_back(folder, is_empty=session.media_count == 0)
+
+    async def _preflight(self, script: Script) -> list[Problem]:
+        """What is wrong with a script before anything of it runs."""
+        code, tools = script.code, script.tools
+        found = await self._sandbox.preflight(script)
+        if any(problem.reason in ("syntax", "unsupported") for problem in found):
+            return found
+        if len(code) < _SHORT:
+            lost = never_awaited(code, tools)
+        else:
+            lost = await asyncio.to_thread(never_awaited, code, tools)
+        told = {problem.line for problem in lost}  # with the line as it should be
+        return [*lost, *(p for p in found if p.reason != "not_awaited" or p.line not in told)]
+
+    def _is_worth_a_check(self, code: str) -> bool:
+        """Whether a script may name a tool that is more than `pure`."""
+        words = set(_WORD.findall(code))
+        named = self._granted().items()
+        if "tools" not in words:
+            named = [(name, raw) for name, raw in named if name in words]
+        found = (self._invoker.source.traits(raw) for _, raw in named)
+        return any(traits is not None and traits.effect != "pure" for traits in found)
 
     def _require_layers(self, policy: ChainPolicy) -> None:
         layers = self._sandbox.capabilities().layers
@@ -215,7 +260,7 @@ async def _result(
     ended: _Ended, session: InvokerSession, duration_ms: float, sandbox: Any
 ) -> ChainRunResult:
     event = ended.ending.event
-    value = event.value if isinstance(event, Done) else None
+    value = event.value if isinstance(event, Done) and not ended.ending.unstarted else None
     status: ChainStatus = "ok"
     reason: ChainReason | None = None
     error: str | None = None
