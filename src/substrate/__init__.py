@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from substrate.capabilities.tools.chain import ToolChainTool
     from substrate.kernel.content import ImageBlock, TextBlock
     from substrate.kernel.errors import NotDone, Refused
+    from substrate.kernel.secrets import Secret
     from substrate.kernel.tools.approval import ApprovalAnswer, ApprovalDecision
     from substrate.kernel.tools.chain import ChainPolicy
     from substrate.kernel.tools.tools import (
@@ -40,6 +41,7 @@ __all__ = [
     "InMemoryBlobStore",
     "NotDone",
     "Refused",
+    "Secret",
     "TextBlock",
     "ToolCallRequest",
     "ToolChainTool",
@@ -64,6 +66,7 @@ _PLACES = {
     "InMemoryBlobStore": "substrate.storage",
     "NotDone": "substrate.kernel.errors",
     "Refused": "substrate.kernel.errors",
+    "Secret": "substrate.kernel.secrets",
     "TextBlock": "substrate.kernel.content",
     "ToolCallRequest": "substrate.kernel.tools.tools",
     "ToolChainTool": "substrate.capabilities.tools.chain",

@@ -233,6 +233,7 @@ def _request(
             "effect": traits.effect.value,
             "undeclared_risk": not traits.risk_declared,
             "chain_id": approver.session.chain_id,
+            "secrets": sorted(traits.secrets | approver.session.policy.secret_names),
         },
         requested_at=time.time(),
         expires_in_s=approver.session.policy.approval_timeout_s,

@@ -15,6 +15,7 @@ import msgspec
 from substrate.agents.tools.shown import cut, preview
 from substrate.agents.tools.traits import BindError, Fault, Traits
 from substrate.kernel.errors import Refused
+from substrate.kernel.secrets import hide
 from substrate.kernel.values import canonical, decode, digest_of, encode, plain
 
 __all__ = [
@@ -57,14 +58,15 @@ class Snapshot(msgspec.Struct, gc=False):
         """A copy for a consumer, who may do with it what he likes."""
         return self.plain.copy() if self.flat else decode(self.data)
 
-    def preview(self) -> str:
-        """The arguments as bounded text."""
+    def preview(self, secrets: frozenset[str]) -> str:
+        """The arguments as bounded text; what stands under secret names is hidden."""
+        shown = hide(self.plain, secrets)
         if self.size <= _PREVIEW_BYTES:  # then they may be written whole
             try:
-                return cut(_json.encode(self.plain).decode(), _PREVIEW_BYTES)
+                return cut(_json.encode(shown).decode(), _PREVIEW_BYTES)
             except (TypeError, ValueError, OverflowError):
                 pass
-        return preview(self.plain, _PREVIEW_BYTES)
+        return preview(shown, _PREVIEW_BYTES)
 
 
 def snapshot_of(name: str, arguments: Any) -> Snapshot:

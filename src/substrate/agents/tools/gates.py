@@ -43,6 +43,7 @@ from substrate.kernel.context import RunContext
 from substrate.kernel.errors import Fenced, InDoubt, NotDone, Refused, RunCancelled
 from substrate.kernel.hooks import ProgressSink, ProgressStep
 from substrate.kernel.journal import CallIntent, CallOutcome, Journal
+from substrate.kernel.secrets import scrub, secrets_in
 from substrate.kernel.tools.approval import ApprovalHandler
 from substrate.kernel.tools.chain import CallStatus, InvocationResult, Ran, Reason
 from substrate.kernel.tools.tools import (
@@ -109,11 +110,19 @@ class Noted:
     result: InvocationResult | None = None
     told: str | None = None
     context: dict[str, Any] | None = None
+    secrets: frozenset[str] = frozenset()
 
     def __init__(self, call: ToolCallRequest, started_at: float) -> None:
         self.call = call
         self.tool = call.name
         self.started_at = started_at
+
+    def without_secrets(self, text: str) -> str:
+        """A text to be shown, without the secret values of the arguments."""
+        if self.snapshot is None:
+            return text
+        secrets = secrets_in(self.snapshot.plain, self.secrets)
+        return scrub(text, secrets) if secrets else text
 
 
 class Cleared(msgspec.Struct, frozen=True):
@@ -565,14 +574,15 @@ async def execute(
         message = _late_text(traits, seconds)
         outcome = Outcome("timeout", "unknown", "timeout", message)
     except NotDone as error:
-        message = f"{traits.name!r} did nothing: {error}"
+        message = noted.without_secrets(f"{traits.name!r} did nothing: {error}")
         outcome = Outcome("error", "no", "tool_error", message)
     except RunCancelled:
         noted.status, noted.reason = "cancelled", "cancelled"
         noted.ran = "yes"
         raise
     except Exception as error:
-        outcome = Outcome("error", "yes", "tool_error", f"{traits.name!r} failed: {_said(error)}")
+        message = noted.without_secrets(f"{traits.name!r} failed: {_said(error)}")
+        outcome = Outcome("error", "yes", "tool_error", message)
     finally:
         noted.ran_until = time.perf_counter()
     noted.status, noted.ran, noted.reason = outcome.status, outcome.ran, outcome.reason
@@ -664,7 +674,9 @@ async def shape_outcome(
         )
     result = short_result(outcome.output, session)
     if result is None:
-        result = await shape_result(outcome.output, noted.tool, session, leave)
+        result = await shape_result(outcome.output, noted.tool, session, leave, noted.secrets)
+        if result.status == "error":
+            result = replace(result, text=noted.without_secrets(result.text))
     return result if noted.told is None else replace(result, told=noted.told)
 
 

@@ -29,6 +29,7 @@ from substrate.kernel.context import RunContext
 from substrate.kernel.errors import Refused, RunCancelled
 from substrate.kernel.hooks import HookDispatcher, HookEvent, ProgressSink
 from substrate.kernel.journal import CallIntent, Journal
+from substrate.kernel.secrets import hide
 from substrate.kernel.tools.approval import ApprovalHandler
 from substrate.kernel.tools.chain import ChainCallRecord, ChainPolicy, InvocationResult
 from substrate.kernel.tools.tools import ToolCallRequest, ToolEffect, ToolRegistry, new_call_id
@@ -184,6 +185,9 @@ class ToolInvoker:
         gates.spend_budget(session)
         traits = gates.find_tool(self._source, noted.call.name)
         noted.tool, noted.traits = traits.name, traits
+        noted.secrets = traits.secrets or session.policy.secret_names
+        if traits.secrets and session.policy.secret_names:
+            noted.secrets = traits.secrets | session.policy.secret_names
         local = gates.require_callable(traits, session)
         arguments = gates.check_arguments(local, snapshot)
         noted.repaired = arguments.repaired
@@ -260,10 +264,10 @@ class ToolInvoker:
 
     def _refused(self, noted: Noted, refusal: Refused) -> InvocationResult:
         noted.status, noted.reason, noted.ran = refusal.status, refusal.reason, refusal.ran
-        noted.message = refusal.message
+        noted.message = noted.without_secrets(refusal.message)
         status = "denied" if refusal.status == "denied" else "error"
         noted.result = InvocationResult(
-            status=status, reason=refusal.reason, ran=refusal.ran, text=refusal.message
+            status=status, reason=refusal.reason, ran=refusal.ran, text=noted.message
         )
         return noted.result
 
@@ -358,6 +362,7 @@ _RAN = {"no": "was not run", "yes": "ran", "unknown": "may have run"}
 
 def _record(noted: Noted) -> ChainCallRecord:
     call, traits, snapshot, result = noted.call, noted.traits, noted.snapshot, noted.result
+    secrets = noted.secrets
     run_at = noted.run_at or time.perf_counter()
     record = ChainCallRecord(
         call_id=call.call_id,
@@ -367,13 +372,13 @@ def _record(noted: Noted) -> ChainCallRecord:
         reason=noted.reason,
         ran=noted.ran,
         args_digest=snapshot.digest if snapshot is not None else "",
-        args_preview=snapshot.preview() if snapshot is not None else "",
+        args_preview=snapshot.preview(secrets) if snapshot is not None else "",
         risk=noted.risk if noted.risk is not None or traits is None else traits.risk,
         effect=traits.effect if traits is not None else None,
         wait_ms=(run_at - noted.started_at) * 1000,
         run_ms=(noted.ran_until - noted.run_at) * 1000 if noted.ran_until else 0.0,
         started_at=noted.started_at + _EPOCH,
-        result_preview=_result_preview(result),
+        result_preview=_result_preview(result, secrets),
         site=call.site,
     )
     ref = result.artifact_ref if result is not None else None
@@ -390,13 +395,13 @@ def _record(noted: Noted) -> ChainCallRecord:
     )
 
 
-def _result_preview(result: InvocationResult | None) -> str:
+def _result_preview(result: InvocationResult | None, secrets: frozenset[str]) -> str:
     if result is None:
         return ""
     if result.preview is not None:
         return cut(result.preview, _RESULT_PREVIEW_BYTES)
     if result.structured is not None:
-        return preview(result.structured, _RESULT_PREVIEW_BYTES)
+        return preview(hide(result.structured, secrets), _RESULT_PREVIEW_BYTES)
     text = result.text
     if len(text) <= _RESULT_PREVIEW_BYTES and text.isascii():
         return text

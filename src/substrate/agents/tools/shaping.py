@@ -30,6 +30,7 @@ from substrate.kernel.content import (
     MediaBlock,
     TextBlock,
 )
+from substrate.kernel.secrets import hide
 from substrate.kernel.tools.chain import ChainFile, InvocationResult
 from substrate.kernel.tools.tools import ToolExecutionResult
 from substrate.kernel.values import encode, json_text, plain
@@ -50,10 +51,17 @@ _log = logging.getLogger("substrate.invoker")
 
 
 async def shape_result(
-    output: ToolExecutionResult, tool: str, session: InvokerSession, leave: OnLate
+    output: ToolExecutionResult,
+    tool: str,
+    session: InvokerSession,
+    leave: OnLate,
+    secrets: frozenset[str],
 ) -> InvocationResult:
-    """The result of a tool that ran, bounded by `max_inline_result_bytes`."""
-    shaper = _Shaper(identifier_of(tool), session, leave)
+    """The result of a tool that ran, bounded by `max_inline_result_bytes`.
+
+    Its value is whole; its text and preview, which are shown, are without `secrets`.
+    """
+    shaper = _Shaper(identifier_of(tool), session, leave, secrets)
     text = clean(output.text)
     structured, rest = _structured(output)
     status = "error" if output.is_error else "ok"
@@ -106,7 +114,10 @@ def _structured(output: ToolExecutionResult) -> tuple[Any, list[ContentBlock]]:
 class _Shaper:
     """One result on its way to the caller."""
 
-    def __init__(self, identifier: str, session: InvokerSession, leave: OnLate) -> None:
+    def __init__(
+        self, identifier: str, session: InvokerSession, leave: OnLate, secrets: frozenset[str]
+    ) -> None:
+        self._secrets = secrets
         self._identifier = identifier
         self._session = session
         self._leave = leave
@@ -144,11 +155,8 @@ class _Shaper:
             return cut(text, self._limit)
         if text or structured is None:
             return text
-        return (
-            json_text(structured)
-            if self._session.store is None
-            else preview_json(structured, self._limit)
-        )
+        shown = hide(structured, self._secrets)
+        return json_text(shown) if self._session.store is None else preview_json(shown, self._limit)
 
     async def _shape_structured(self, value: Any) -> tuple[Any, str | None, str | None]:
         try:
@@ -158,7 +166,7 @@ class _Shaper:
             data = encode(value)
         if len(data) <= self._limit or self._no_store():
             return value, None, None
-        shown = preview(value, self._limit)
+        shown = preview(hide(value, self._secrets), self._limit)
         ref, failed = await self._offload(data, "json", "application/json", len(data))
         return None, ref, self._noted(shown, failed)
 

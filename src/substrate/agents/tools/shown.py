@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
+from substrate.kernel.secrets import hide
 from substrate.kernel.tools.chain import InvocationResult
 from substrate.kernel.values import json_text
 
@@ -108,7 +109,7 @@ def shown_result(result: InvocationResult) -> str:
     if text.strip():
         return text
     if result.structured is not None:
-        return json_text(result.structured)
+        return json_text(hide(result.structured))
     if result.empty:
         return NOTHING
     return _BLANK if text else _EMPTY

@@ -21,6 +21,7 @@ from typing import Any, Literal, NoReturn, Protocol, cast, runtime_checkable
 import jsonschema_rs
 
 from substrate.kernel.errors import DeclarationError
+from substrate.kernel.secrets import declared_secrets
 from substrate.kernel.tools.tools import (
     AnyTool,
     ToolEffect,
@@ -94,6 +95,7 @@ class Traits:
     rate: Rate | None
     defer_loading: bool
     streams: frozenset[str]
+    secrets: frozenset[str]
     is_valid: Callable[[Any], bool]
     faults: Callable[[Any], list[Fault]]
     bind: Callable[[dict[str, Any]], dict[str, Any]] | None
@@ -198,6 +200,7 @@ def traits_of(tool: AnyTool, *, undeclared: ToolRisk = ToolRisk.SAFE) -> Traits:
         rate=read.rate(),
         defer_loading=bool(read.member("defer_loading")),
         streams=_streams(schema),
+        secrets=declared_secrets(schema) | declared_secrets(read.mapping("output_schema")),
         is_valid=_is_valid(validator),
         faults=_faults(validator),
         bind=read.function("bind_arguments"),

@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from substrate.capabilities.approval.visible import visible
+from substrate.kernel.secrets import hide
 from substrate.kernel.tools.approval import ApprovalAnswer, ApprovalDecision, ApprovalRequest
 from substrate.kernel.values import json_form, plain
 
@@ -107,9 +108,14 @@ class _Question:
         description = str(req.context.get("description") or "")
         if description:
             self._say(f"its own words: {escape(visible(description))}")
-        self._show(cast("Mapping[str, Any]", req.call.arguments))
+        arguments = cast("Mapping[str, Any]", req.call.arguments)
+        hidden = self._hidden(arguments)
+        self._show(hidden)
+        is_hiding = _text(hidden) != _text(arguments)
+        reveal = ", reveal what is hidden" if is_hiding else ""
         while True:
-            word = self._line("yes, no, skip, edit, always (in this chain)? ").strip().lower()
+            asked = f"yes, no, skip, edit, always (in this chain){reveal}? "
+            word = self._line(asked).strip().lower()
             if word in ("y", "yes"):
                 return _answer(ApprovalDecision.APPROVED)
             if word in ("a", "always"):
@@ -118,6 +124,9 @@ class _Question:
                 return _answer(ApprovalDecision.DENIED)
             if word in ("s", "skip"):
                 return _answer(ApprovalDecision.SKIPPED)
+            if is_hiding and word in ("r", "reveal"):
+                self._show(arguments)
+                continue
             if word in ("e", "edit"):
                 edited = self._edit()
                 if edited is not None:
@@ -147,9 +156,12 @@ class _Question:
             self._say("the arguments must be a JSON object")
             return None
         arguments = cast("dict[str, Any]", edited)
-        self._show(arguments)
+        self._show(self._hidden(arguments))
         sure = self._line("run with these (yes, no)? ").strip().lower()
         return arguments if sure in ("y", "yes") else None
+
+    def _hidden(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return hide(dict(arguments), frozenset(self._req.context.get("secrets") or ()))
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False)

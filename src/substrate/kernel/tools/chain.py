@@ -74,7 +74,10 @@ ChainReason: TypeAlias = Literal[
 
 
 class ChainPolicy(msgspec.Struct, frozen=True):
-    """The limits of a chain. `max_risk_unapproved` is also taken by name (`"high"`)."""
+    """The limits of a chain. `max_risk_unapproved` is also taken by name (`"high"`).
+
+    `secret_names` are names of values that are never shown, beside the usual ones.
+    """
 
     max_tool_calls: int = 50
     max_parallel_calls: int = 16
@@ -85,6 +88,7 @@ class ChainPolicy(msgspec.Struct, frozen=True):
     max_output_bytes: int = 20_000
     max_risk_unapproved: ToolRisk = ToolRisk.SAFE
     require_layers: frozenset[str] = frozenset()
+    secret_names: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for name in ("max_tool_calls", "max_inline_result_bytes", "max_output_bytes"):
@@ -97,7 +101,8 @@ class ChainPolicy(msgspec.Struct, frozen=True):
                 raise ValueError(msg)
         risk = ToolRisk(self.max_risk_unapproved)
         msgspec.structs.force_setattr(self, "max_risk_unapproved", risk)
-        msgspec.structs.force_setattr(self, "require_layers", frozenset(self.require_layers))
+        for name in ("require_layers", "secret_names"):
+            msgspec.structs.force_setattr(self, name, frozenset(getattr(self, name)))
 
 
 def _require(name: str, value: object, least: int) -> None:

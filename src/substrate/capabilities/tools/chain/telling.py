@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from substrate.agents.tools.shown import NOTHING
+from substrate.kernel.secrets import hide
 from substrate.kernel.tools.chain import ChainCallRecord, ChainRunResult
 from substrate.kernel.values import json_text
 
@@ -14,9 +15,9 @@ _MOST_CALLS = 40
 _RAN = {"no": "not run", "yes": "ran", "unknown": "may have happened"}
 
 
-def tell_success(result: ChainRunResult) -> str:
-    """The value, then what was printed."""
-    value = result.value
+def tell_success(result: ChainRunResult, secrets: frozenset[str]) -> str:
+    """The value, without what stands under secret names, then what was printed."""
+    value = hide(result.value, secrets)
     shown = NOTHING.replace("tool", "script") if value is None else _text(value)
     parts = [shown]
     if result.logs:

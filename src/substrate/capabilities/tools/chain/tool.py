@@ -284,7 +284,11 @@ async def _result(
         files=ended.files,
         sandbox=sandbox,
     )
-    text = tell_success(result) if status == "ok" else tell_failure(result)
+    text = (
+        tell_success(result, session.policy.secret_names)
+        if status == "ok"
+        else tell_failure(result)
+    )
     return await _bounded(result, text, session)
 
 

@@ -1,0 +1,136 @@
+"""Which values are secret, and how they are hidden wherever something is shown.
+
+A value is secret by the name it stands under: one that its tool declares (`writeOnly` or
+`format: password` in the schema, `Annotated[str, Secret]` in Python), one that the policy
+adds, or one of the usual names below. Hiding is for eyes only: what runs is whole.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+__all__ = ["HIDDEN", "Secret", "declared_secrets", "hide", "is_secret_name", "scrub", "secrets_in"]
+
+HIDDEN = "(hidden)"
+"""What is shown instead."""
+
+_NAMES = frozenset(
+    [
+        "accesskey", "accesstoken", "apikey", "apitoken", "auth", "authorization", "authtoken",
+        "bearer", "bearertoken", "clientsecret", "cookie", "credential", "credentials", "csrftoken",
+        "cvc", "cvv", "idtoken", "passphrase", "passwd", "password", "privatekey", "pwd",
+        "refreshtoken", "secret", "secretkey", "sessiontoken", "setcookie", "signingkey", "token",
+        "xapikey", "xauthtoken",
+    ]
+)  # fmt: skip
+_ENDS = ("password", "passphrase", "secret", "apikey", "accesstoken", "privatekey", "secretkey")
+_DEPTH = 32
+_LEAST = 4  # characters; a shorter value would hide half of every text
+
+
+class Secret:
+    """Marks a parameter whose value is never shown: `Annotated[str, Secret]`."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
+        """As JSON Schema says it."""
+        return {**handler(core_schema), "writeOnly": True}
+
+
+@functools.lru_cache(4096)
+def is_secret_name(name: str) -> bool:
+    """Whether a value of this name is usually secret, however the name is written."""
+    plain = "".join(char for char in name.lower() if char.isalnum())
+    return plain in _NAMES or plain.endswith(_ENDS)
+
+
+def declared_secrets(schema: Any, depth: int = _DEPTH) -> frozenset[str]:
+    """The names that a JSON Schema declares as secret, at any depth."""
+    found: set[str] = set()
+    if depth and isinstance(schema, Mapping):
+        for key, part in cast("Mapping[str, Any]", schema).items():
+            if key == "properties" and isinstance(part, Mapping):
+                for name, one in cast("Mapping[str, Any]", part).items():
+                    if isinstance(one, Mapping) and _is_declared(cast("Mapping[str, Any]", one)):
+                        found.add(name)
+            found |= declared_secrets(part, depth - 1)
+    elif depth and isinstance(schema, list | tuple):
+        for part in cast("Iterable[Any]", schema):
+            found |= declared_secrets(part, depth - 1)
+    return frozenset(found)
+
+
+def _is_declared(schema: Mapping[str, Any]) -> bool:
+    if schema.get("writeOnly") is True or schema.get("format") == "password":
+        return True
+    parts = (schema.get(word) for word in ("anyOf", "oneOf", "allOf"))
+    return any(
+        isinstance(one, Mapping) and _is_declared(cast("Mapping[str, Any]", one))
+        for part in parts
+        if isinstance(part, list)
+        for one in cast("list[Any]", part)
+    )
+
+
+def hide(value: Any, names: frozenset[str] = frozenset(), depth: int = _DEPTH) -> Any:
+    """A plain value to be shown: what stands under a secret name is `HIDDEN`.
+
+    The very same object where there is nothing to hide.
+    """
+    if type(value) is dict:
+        items = cast("dict[Any, Any]", value)
+        shown: dict[Any, Any] | None = None
+        for key, item in items.items():
+            seen = item
+            if item is not None and type(key) is str and (key in names or is_secret_name(key)):
+                seen = HIDDEN
+            elif depth and type(item) in _CONTAINERS:
+                seen = hide(item, names, depth - 1)
+            if seen is not item:
+                shown = dict(items) if shown is None else shown
+                shown[key] = seen
+        return items if shown is None else shown
+    if depth and type(value) in _CONTAINERS:
+        listed = cast("list[Any]", value)
+        parts = [hide(item, names, depth - 1) for item in listed]
+        return parts if any(a is not b for a, b in zip(parts, listed, strict=True)) else value
+    return value
+
+
+_CONTAINERS = (dict, list, tuple)
+
+
+def secrets_in(
+    value: Any, names: frozenset[str] = frozenset(), depth: int = _DEPTH
+) -> frozenset[str]:
+    """The texts and numbers that `hide` would hide in a value."""
+    found: set[str] = set()
+    if depth and type(value) is dict:
+        for key, item in cast("dict[Any, Any]", value).items():
+            if type(key) is str and (key in names or is_secret_name(key)):
+                found |= _leaves(item, depth)
+            else:
+                found |= secrets_in(item, names, depth - 1)
+    elif depth and type(value) in _CONTAINERS:
+        for item in cast("list[Any]", value):
+            found |= secrets_in(item, names, depth - 1)
+    return frozenset(found)
+
+
+def _leaves(value: Any, depth: int) -> set[str]:
+    if depth and type(value) is dict:
+        parts = cast("dict[Any, Any]", value).values()
+        return {leaf for part in parts for leaf in _leaves(part, depth - 1)}
+    if depth and type(value) in _CONTAINERS:
+        return {leaf for part in cast("list[Any]", value) for leaf in _leaves(part, depth - 1)}
+    text = str(value) if isinstance(value, str | int | float) else ""
+    return {text} if len(text) >= _LEAST else set()
+
+
+def scrub(text: str, secrets: Iterable[str]) -> str:
+    """`text` with every one of `secrets` hidden, the longest first."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return text
