@@ -176,3 +176,15 @@ def test_hostile_text_is_made_visible_and_the_arguments_are_shown_whole() -> Non
 def test_visible_keeps_what_is_harmless() -> None:
     assert visible("a\nü 搜索 🎉") == "a\nü 搜索 🎉"
     assert visible("\x1b[0m\u200d\u2066\ud800") == "\\x1b[0m\\u200d\\u2066\\ud800"
+
+
+@pytest.mark.req("secrets.mask")
+def test_a_secret_is_hidden_until_the_person_reveals_it() -> None:
+    _, shown = ask("y\n", to="alice", password="hunter22")
+    assert "hunter22" not in shown
+    assert '"password": "(hidden)"' in shown
+    answer, shown = ask("r\ny\n", to="alice", password="hunter22")
+    assert answer.decision is ApprovalDecision.APPROVED
+    assert '"password": "hunter22"' in shown
+    _, shown = ask("r\nn\n", to="alice")
+    assert "please answer" in shown  # there is nothing to reveal

@@ -11,7 +11,16 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-__all__ = ["HIDDEN", "Secret", "declared_secrets", "hide", "is_secret_name", "scrub", "secrets_in"]
+__all__ = [
+    "HIDDEN",
+    "Secret",
+    "declared_secrets",
+    "have_secret",
+    "hide",
+    "is_secret_name",
+    "scrub",
+    "secrets_in",
+]
 
 HIDDEN = "(hidden)"
 """What is shown instead."""
@@ -44,6 +53,12 @@ def is_secret_name(name: str) -> bool:
     """Whether a value of this name is usually secret, however the name is written."""
     plain = "".join(char for char in name.lower() if char.isalnum())
     return plain in _NAMES or plain.endswith(_ENDS)
+
+
+@functools.lru_cache(4096)
+def have_secret(names: tuple[str, ...]) -> bool:
+    """Whether any of these names is usually secret."""
+    return any(map(is_secret_name, names))
 
 
 def declared_secrets(schema: Any, depth: int = _DEPTH) -> frozenset[str]:

@@ -15,7 +15,7 @@ import msgspec
 from substrate.agents.tools.shown import cut, preview
 from substrate.agents.tools.traits import BindError, Fault, Traits
 from substrate.kernel.errors import Refused
-from substrate.kernel.secrets import hide
+from substrate.kernel.secrets import have_secret, hide
 from substrate.kernel.values import canonical, decode, digest_of, encode, plain
 
 __all__ = [
@@ -60,7 +60,9 @@ class Snapshot(msgspec.Struct, gc=False):
 
     def preview(self, secrets: frozenset[str]) -> str:
         """The arguments as bounded text; what stands under secret names is hidden."""
-        shown = hide(self.plain, secrets)
+        shown = self.plain
+        if not self.flat or have_secret(tuple(shown)) or not secrets.isdisjoint(shown):
+            shown = hide(shown, secrets)
         if self.size <= _PREVIEW_BYTES:  # then they may be written whole
             try:
                 return cut(_json.encode(shown).decode(), _PREVIEW_BYTES)

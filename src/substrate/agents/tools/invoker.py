@@ -401,7 +401,10 @@ def _result_preview(result: InvocationResult | None, secrets: frozenset[str]) ->
     if result.preview is not None:
         return cut(result.preview, _RESULT_PREVIEW_BYTES)
     if result.structured is not None:
-        return preview(hide(result.structured, secrets), _RESULT_PREVIEW_BYTES)
+        shown = result.structured
+        if type(shown) in (dict, list):
+            shown = hide(shown, secrets)
+        return preview(shown, _RESULT_PREVIEW_BYTES)
     text = result.text
     if len(text) <= _RESULT_PREVIEW_BYTES and text.isascii():
         return text

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -75,6 +75,7 @@ class Bridge:
     run: SandboxRun
     ctx: RunContext | None = None
     sink: ProgressSink | None = None
+    lookups: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Any])
     files: list[ChainFile] = field(default_factory=list[ChainFile])
     _open: dict[int, asyncio.Task[Answer]] = field(
         default_factory=dict[int, "asyncio.Task[Answer]"]
@@ -111,12 +112,10 @@ class Bridge:
     async def _drive(self) -> Ending:
         event = await self._computing(self.run.start())
         while isinstance(event, Blocked):
-            made = self._made(event)
-            if len(made) == 1 and not self._open and event.until is None:
-                ((call_id, work),) = made  # the script waits for this alone: no task is needed
-                self._answers[call_id] = await work
+            if len(event.calls) == 1 and not (event.asks or self._open or event.until):
+                await self._call_alone(event.calls[0])
             else:
-                for call_id, work in made:
+                for call_id, work in self._made(event):
                     self._start(call_id, work)
                 await self._some_answer(event.until)
             if self._over_budget > 1:
@@ -132,6 +131,12 @@ class Bridge:
             return await step
         finally:
             self.session.clock.computing(False)
+
+    async def _call_alone(self, call: SandboxCall) -> None:
+        """The script waits for this one call and nothing else: no task is needed."""
+        request = self._request(call)
+        if request is not None:
+            self._answers[call.id] = await self._call(request)
 
     def _made(self, event: Blocked) -> list[tuple[int, Coroutine[Any, Any, Answer]]]:
         """What the script asks for since the last event, in the order in which it asked."""
@@ -212,6 +217,9 @@ class Bridge:
 
     def _request(self, call: SandboxCall) -> ToolCallRequest | None:
         """The call as a request; None where it cannot be one, and was answered so."""
+        if call.name in self.lookups:
+            self._answers[call.id] = _looked_up(self.lookups[call.name], call)
+            return None
         self._seq += 1
         arguments = self._arguments(call)
         if isinstance(arguments, Raised):
@@ -280,6 +288,16 @@ _CANCEL_S = 7.0
 """A cancelled call is back by its grace and the named bounds of sinks and hooks."""
 
 _OVER_BUDGET = "the budget of tool calls is spent, and the script went on calling: it was ended"
+
+
+def _looked_up(ask: Callable[..., Any], call: SandboxCall) -> Answer:
+    """What a script asks about its tools is no call of a tool."""
+    try:
+        return Returned(ask(*call.args, **call.kwargs))
+    except LookupError as error:
+        return Raised("LookupError", str(error))
+    except (TypeError, ValueError, AttributeError) as error:
+        return Raised("ValueError", f"{call.name} takes other arguments: {error}")
 
 
 async def served(ask: ArtifactRead | ArtifactPut, session: InvokerSession) -> Any:

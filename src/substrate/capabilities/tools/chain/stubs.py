@@ -16,7 +16,7 @@ from typing import Any, cast
 from substrate.agents.tools.shown import clean
 from substrate.agents.tools.traits import Traits
 
-__all__ = ["annotation_of", "is_parameter", "stub_of", "stubs_of"]
+__all__ = ["annotation_of", "first_line", "is_parameter", "lines_of", "stub_of", "stubs_of"]
 
 _NAMES = {
     "string": "str",
@@ -28,6 +28,7 @@ _NAMES = {
     "object": "dict",
 }
 _MOST_LITERALS = 24
+_MOST_LINE = 120
 _DEPTH = 6
 _HEAD = """\
 from typing import Any, Literal
@@ -60,6 +61,19 @@ artifacts: Artifacts
 def stubs_of(tools: Iterable[tuple[str, Traits]]) -> str:
     """The stubs of all tools, given with their identifiers."""
     return "\n".join([_HEAD, *(stub_of(identifier, traits) for identifier, traits in tools)])
+
+
+def lines_of(tools: Iterable[tuple[str, Traits]], search: str) -> str:
+    """The tools by name and one line each, with the stubs of what finds more about them."""
+    lines = [f"# {identifier}: {first_line(traits)}" for identifier, traits in tools]
+    return "\n".join([_HEAD, search, "# Tools, each an async function:", *lines]) + "\n"
+
+
+def first_line(traits: Traits) -> str:
+    """The first line of what a tool says of itself, bounded and visible."""
+    words = clean(traits.description.strip()).splitlines()
+    line = _visible(words[0]) if words else ""
+    return line if len(line) <= _MOST_LINE else line[: _MOST_LINE - 1] + "…"
 
 
 def stub_of(identifier: str, traits: Traits) -> str:

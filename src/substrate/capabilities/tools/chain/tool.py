@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from msgspec.structs import asdict, replace
@@ -16,7 +16,8 @@ from substrate.agents.tools.traits import Traits, identifiers_of
 from substrate.capabilities.tools.chain.awaiting import never_awaited
 from substrate.capabilities.tools.chain.bridge import Bridge, Ending
 from substrate.capabilities.tools.chain.media import give_back, media_folder
-from substrate.capabilities.tools.chain.stubs import stubs_of
+from substrate.capabilities.tools.chain.search import SEARCH_STUBS, ToolIndex
+from substrate.capabilities.tools.chain.stubs import lines_of, stubs_of
 from substrate.capabilities.tools.chain.telling import tell_failure, tell_success
 from substrate.kernel.content import TextBlock
 from substrate.kernel.context import RunContext
@@ -43,6 +44,7 @@ from substrate.kernel.values import json_form, plain
 __all__ = ["ToolChainTool"]
 
 _WORD = re.compile(r"\w+")
+_MOST_STUBS = 24_000  # characters; some 6,000 tokens
 _SHORT = 10_000  # characters, parsed within a millisecond or two
 
 _TEXT = """\
@@ -86,11 +88,19 @@ class ToolChainTool:
         self._seen: tuple[Traits | None, ...] = ()
         self._callable: dict[str, str] = {}
         self._stubs: str | None = None
+        self._index: ToolIndex | None = None
 
     @property
     def description(self) -> str:
-        """What the model reads: how a script is written, and the stubs of its tools."""
-        return _TEXT + self.stubs()
+        """What the model reads: how a script is written, and the stubs of its tools.
+
+        More than about 24 kB of stubs are told by name and one line each; the script
+        then finds the rest with `tool_search` and `tool_schema`.
+        """
+        stubs = self.stubs()
+        if len(stubs) <= _MOST_STUBS:
+            return _TEXT + stubs
+        return _TEXT + lines_of(self._tools_by_identifier().items(), SEARCH_STUBS)
 
     @property
     def input_schema(self) -> Mapping[str, Any]:
@@ -111,12 +121,23 @@ class ToolChainTool:
 
     def stubs(self) -> str:
         """The tools that a script may call, as typed Python stubs."""
-        granted = self._granted()
+        tools = self._tools_by_identifier()
         if self._stubs is None:
-            source = self._invoker.source
-            pairs = ((name, source.traits(raw)) for name, raw in granted.items())
-            self._stubs = stubs_of((name, traits) for name, traits in pairs if traits is not None)
+            self._stubs = stubs_of(tools.items())
         return self._stubs
+
+    def _tools_by_identifier(self) -> dict[str, Traits]:
+        source = self._invoker.source
+        pairs = ((name, source.traits(raw)) for name, raw in self._granted().items())
+        return {name: traits for name, traits in pairs if traits is not None}
+
+    def _lookups(self) -> dict[str, Callable[..., Any]]:
+        """What a script may ask about its tools, unless tools have these names."""
+        if self._index is None:
+            self._index = ToolIndex(self._tools_by_identifier())
+        found = {"tool_search": self._index.search, "tool_schema": self._index.schema}
+        granted = self._granted()
+        return {name: ask for name, ask in found.items() if name not in granted}
 
     def _granted(self) -> dict[str, str]:
         """Identifier to raw name, of every tool that a script may call."""
@@ -130,7 +151,7 @@ class ToolChainTool:
                 for name, traits in zip(names, seen, strict=True)
                 if traits is not None and traits.kind == "local" and not traits.is_chain
             }
-            self._seen, self._stubs = seen, None
+            self._seen, self._stubs, self._index = seen, None, None
         return self._callable
 
     async def execute(
@@ -173,12 +194,17 @@ class ToolChainTool:
     async def _run(self, code: str, session: InvokerSession, ctx: RunContext | None) -> _Ended:
         folder = media_folder()
         session.media_root = folder
+        granted, lookups = self._granted(), {}
+        if "tool_s" in code:
+            lookups = self._lookups()
+            granted = {**granted, **{name: name for name in lookups}}
+        checked = self._is_worth_a_check(code)
         script = Script(
             code=code,
-            tools=self._granted(),
+            tools=granted,
             limits=_limits(session),
             files=folder,
-            stubs=self.stubs() if self._is_worth_a_check(code) else None,
+            stubs=self.stubs() + SEARCH_STUBS * bool(lookups) if checked else None,
         )
         try:
             problems = await self._preflight(script)
@@ -189,7 +215,7 @@ class ToolChainTool:
                 return _Ended(Ending(Failed(reason=problems[0].reason, error=text)))
             self._require_layers(session.policy)
             async with self._sandbox.run(script) as run:
-                bridge = Bridge(self._invoker, session, run, ctx, self._sink)
+                bridge = Bridge(self._invoker, session, run, ctx, self._sink, lookups)
                 ending = await bridge.drive()
                 return _Ended(ending, run.output, tuple(bridge.files), code)
         except SandboxUnavailable as error:
