@@ -35,6 +35,7 @@ __all__ = [
     "SandboxEvent",
     "SandboxLimits",
     "SandboxRun",
+    "SavedState",
     "Script",
 ]
 
@@ -62,12 +63,22 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int = 1024 * 1024
 
 
+class SavedState(Protocol):
+    """What a script left behind for a later one: opaque, and of the sandbox that made it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds."""
+        ...
+
+
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """A script and what it is granted.
 
     `tools` maps each callable identifier to the tool's raw name; nothing else can
     be called. `files` is a host folder shown read-only at `/workspace/media`. `stubs`
-    declare the granted names; None: the script is not type-checked.
+    declare the granted names; None: the script is not type-checked. `keeps` asks the run
+    for its state at the end; `state` is that of an earlier run of the same sandbox.
     """
 
     code: str
@@ -75,6 +86,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     limits: SandboxLimits = SandboxLimits()
     files: str | None = None
     stubs: str | None = None
+    keeps: bool = False
+    state: SavedState | None = None
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +194,11 @@ class SandboxRun(Protocol):
     @property
     def output(self) -> str:
         """What was printed so far."""
+        ...
+
+    @property
+    def saved(self) -> SavedState | None:
+        """The state that the script left, where that was asked for and it ended by itself."""
         ...
 
     async def start(self) -> SandboxEvent:

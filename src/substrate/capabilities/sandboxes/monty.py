@@ -17,6 +17,7 @@ import atexit
 import contextlib
 import functools
 import os
+import re
 import select
 import signal
 import threading
@@ -24,7 +25,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pydantic_monty as monty
 
@@ -164,7 +165,9 @@ class MontySandbox:
 @functools.cache
 def _capabilities() -> SandboxCapabilities:
     layers = launcher().layers
-    return SandboxCapabilities(name="monty", python="subset", type_check=True, layers=layers)
+    return SandboxCapabilities(
+        name="monty", python="subset", snapshot=True, type_check=True, layers=layers
+    )
 
 
 class MontyRun:
@@ -186,6 +189,12 @@ class MontyRun:
         self._settled: dict[int, Any] = {}
         self._sleeps: dict[int, float] = {}
         self._asleep: float | None = None
+        state = script.state if isinstance(script.state, _State) else None
+        self._before = state
+        self._saved: _State | None = None
+        self._feed = 0 if state is None else state.feeds
+        if state is not None:
+            self._handles.update(state.handles)
         self._turn = threading.Lock()
         self._held = self._killed = False
 
@@ -193,6 +202,11 @@ class MontyRun:
     def output(self) -> str:
         """What was printed so far."""
         return self._printed.text
+
+    @property
+    def saved(self) -> _State | None:
+        """The session as the script left it, if it was asked for."""
+        return self._saved
 
     async def start(self) -> SandboxEvent:
         """Run the script until it waits or ends."""
@@ -228,8 +242,16 @@ class MontyRun:
             text = f"more than {self._script.limits.output_bytes} bytes were printed"
             event = Failed(reason="output", error=text, calls=tuple(self._calls))
         if not isinstance(event, Blocked):
+            self._save(event)
             self._close()
         return event
+
+    def _save(self, event: Done | Failed) -> None:
+        session = self._session
+        ended = isinstance(event, Done) or event.reason == "script_error"
+        if self._script.keeps and ended and session is not None:
+            with contextlib.suppress(monty.MontyError):  # then the state before stays
+                self._saved = _State(session.dump(), dict(self._handles), self._feed + 1)
 
     def _begin(self) -> SandboxEvent:
         limits = self._script.limits
@@ -247,6 +269,8 @@ class MontyRun:
         self._worker = _Worker(self._session.worker_pid)
         if self._killed:  # looked at after the worker is known: see `__aexit__`
             return Failed(reason="crash", error="the run was ended before it began")
+        if self._before is not None:
+            self._session.load_session(self._before.data)
         if self._script.files is not None:
             self._mount = monty.MountDir(
                 host_path=self._script.files, virtual_path=_MEDIA, mode="read-only"
@@ -269,7 +293,7 @@ class MontyRun:
         while True:
             snapshot = self._snapshot
             if isinstance(snapshot, monty.MontyComplete):
-                return Done(value=_value(snapshot), calls=tuple(self._calls))
+                return Done(value=_value(snapshot, self._handles), calls=tuple(self._calls))
             if isinstance(snapshot, monty.FutureSnapshot):
                 due = {
                     i: self._settled.pop(i) for i in snapshot.pending_call_ids if i in self._settled
@@ -330,8 +354,8 @@ class MontyRun:
             self._snapshot = snapshot.resume({"exc_type": "NameError", "message": message})
             return
         try:
-            args = tuple(from_guest(arg) for arg in snapshot.args)
-            kwargs = {str(key): from_guest(arg) for key, arg in snapshot.kwargs.items()}
+            args = tuple(from_guest(arg, self._handles) for arg in snapshot.args)
+            kwargs = {str(k): from_guest(v, self._handles) for k, v in snapshot.kwargs.items()}
         except ValueError as error:
             message = f"an argument of {raw!r} cannot be passed: {error}. It was not run."
             self._settled[snapshot.call_id] = {"exc_type": "ValueError", "message": message}
@@ -351,16 +375,22 @@ class MontyRun:
         else:
             self._snapshot = snapshot.resume({"future": ...})
 
+    @property
+    def _name(self) -> str:
+        """How Monty names this script."""
+        return f"<python-input-{self._feed}>"
+
     def _site(self, position: monty.SourceRange) -> CallSite | None:
-        if position.filename == "<string>" or position.end > len(self._bytes):
-            return None
+        if position.filename != self._name or position.end > len(self._bytes):
+            return None  # in `eval`, or in a function of an earlier script
         line = self._bytes.count(b"\n", 0, position.start) + 1
         return CallSite(position.start, position.end, line)
 
     def _failed(self, error: monty.MontyError) -> Failed:
         reason = _reason(error)
         text = error.display() if isinstance(error, _DISPLAYED) else str(error)
-        text = with_way_round(text.replace('File "<python-input-0>"', 'File "script"').rstrip())
+        text = text.replace(f'File "{self._name}"', 'File "script"')
+        text = with_way_round(_EARLIER.sub('File "an earlier script"', text).rstrip())
         return Failed(reason=reason, error=text, calls=tuple(self._calls))
 
     def _close(self) -> None:
@@ -401,6 +431,18 @@ class MontyRun:
         self._killed = True
         self._kill()
         await asyncio.wait((self._sandbox.workers.run(self._close_after_step),))
+
+
+class _State(NamedTuple):
+    """A session at rest. The dump is not authenticated: it never leaves this process."""
+
+    data: bytes
+    handles: dict[uuid.UUID, monty.ClassInstance]
+    feeds: int
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
 
 
 class _Printed:
@@ -460,6 +502,7 @@ class _Worker:
         os.close(fd)
 
 
+_EARLIER = re.compile(r'File "<python-input-\d+>"')
 _DISPLAYED = (monty.MontyRuntimeError, monty.MontySyntaxError, monty.MontyTypingError)
 
 
@@ -500,7 +543,7 @@ def _asked(
         if data is _MISSING or not isinstance(media_type, str | None):
             msg = "artifacts.put(data, media_type=None) takes the data and a text"
             raise TypeError(msg)
-        return ArtifactPut(id=call_id, data=from_guest(data), media_type=media_type)
+        return ArtifactPut(id=call_id, data=from_guest(data, handles), media_type=media_type)
     handle = handles.get(object_id) if object_id is not None else None
     if handle is None or method not in ("text", "lines"):
         msg = f"there is no method {method!r:.50}"
@@ -531,11 +574,11 @@ def _settled(answer: Answer, handles: dict[uuid.UUID, monty.ClassInstance]) -> A
     return {"exc_type": answer.exc_type, "message": message}
 
 
-def _value(done: monty.MontyComplete) -> Any:
+def _value(done: monty.MontyComplete, handles: Mapping[uuid.UUID, monty.ClassInstance]) -> Any:
     """The script's value as data; what is none is told as a text."""
     output = done.output
     try:
-        return from_guest(output)
+        return from_guest(output, handles)
     except ValueError:
         return f"{output!r}"[:_SHOWN_VALUE]
 

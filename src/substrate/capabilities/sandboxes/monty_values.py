@@ -12,11 +12,11 @@ import decimal
 import pathlib
 import re
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
-from pydantic_monty import ClassInstance, ClassType
+from pydantic_monty import ClassInstance, ClassType, MontyClassProxy
 
 from substrate.kernel.sandbox import Artifact
 
@@ -114,7 +114,8 @@ _NO_DATA = re.compile(r"<(coroutine external_future\(\d+\)|function '[^']*' at 0
 class _Walk:
     """One bounded walk over a value of the guest."""
 
-    def __init__(self) -> None:
+    def __init__(self, handles: Mapping[uuid.UUID, ClassInstance]) -> None:
+        self._handles = handles
         self._nodes = 0
         self._path: set[int] = set()
 
@@ -128,6 +129,8 @@ class _Walk:
             return value
         if isinstance(value, ArtifactHandle):
             return {"$artifact": value.ref}
+        if isinstance(value, MontyClassProxy) and value.id in self._handles:
+            return {"$artifact": self._handles[value.id].value.ref}  # of a restored session
         if isinstance(value, pathlib.PurePath):
             return str(value)
         self._nodes += 1
@@ -171,6 +174,9 @@ class _Walk:
         raise ValueError(msg)
 
 
-def from_guest(value: Any) -> Any:
-    """A value of the guest as data; raises ValueError where it is none."""
-    return _Walk().plain(value)
+def from_guest(value: Any, handles: Mapping[uuid.UUID, ClassInstance]) -> Any:
+    """A value of the guest as data; raises ValueError where it is none.
+
+    `handles` are those of the artifacts that the guest was given.
+    """
+    return _Walk(handles).plain(value)

@@ -17,6 +17,7 @@ from substrate.capabilities.tools.chain.awaiting import never_awaited
 from substrate.capabilities.tools.chain.bridge import Bridge, Ending
 from substrate.capabilities.tools.chain.media import give_back, media_folder
 from substrate.capabilities.tools.chain.search import SEARCH_STUBS, ToolIndex
+from substrate.capabilities.tools.chain.state import Kept, KeptStates
 from substrate.capabilities.tools.chain.stubs import lines_of, stubs_of
 from substrate.capabilities.tools.chain.telling import tell_failure, tell_success
 from substrate.kernel.content import TextBlock
@@ -30,6 +31,7 @@ from substrate.kernel.sandbox import (
     Sandbox,
     SandboxCall,
     SandboxLimits,
+    SavedState,
     Script,
 )
 from substrate.kernel.tools.chain import (
@@ -66,6 +68,8 @@ class ToolChainTool:
             process-wide default.
         policy: The limits of its chains; None takes the invoker's.
         progress_sink: Told of every call in a script as it happens.
+        keep_state: Whether a script starts with what the script before it in its scope
+            (`ctx.session_id`) defined: variables, functions and imports.
     """
 
     name = "tool_chain"
@@ -80,11 +84,13 @@ class ToolChainTool:
         *,
         policy: ChainPolicy | None = None,
         progress_sink: ProgressSink | None = None,
+        keep_state: bool = False,
     ) -> None:
         self._invoker = invoker
         self._sandbox = _sandbox_of(sandbox)
         self._policy = policy if policy is not None else invoker.policy
         self._sink = progress_sink
+        self._states = KeptStates() if keep_state else None
         self._seen: tuple[Traits | None, ...] = ()
         self._callable: dict[str, str] = {}
         self._stubs: str | None = None
@@ -180,7 +186,7 @@ class ToolChainTool:
         scope = ctx.session_id if ctx is not None else None
         session = self._invoker.open_session(scope, code, policy=policy)
         async with session:
-            ended = await self._run(code, session, ctx)
+            ended = await self._run(code, session, ctx, scope)
             duration_ms = (time.perf_counter() - started) * 1000
             return await _result(ended, session, duration_ms, self._described())
 
@@ -191,23 +197,15 @@ class ToolChainTool:
             return None
         return {**asdict(found), "layers": list(found.layers)}
 
-    async def _run(self, code: str, session: InvokerSession, ctx: RunContext | None) -> _Ended:
+    async def _run(
+        self, code: str, session: InvokerSession, ctx: RunContext | None, scope: str | None
+    ) -> _Ended:
         folder = media_folder()
         session.media_root = folder
-        granted, lookups = self._granted(), {}
-        if "tool_s" in code:
-            lookups = self._lookups()
-            granted = {**granted, **{name: name for name in lookups}}
-        checked = self._is_worth_a_check(code)
-        script = Script(
-            code=code,
-            tools=granted,
-            limits=_limits(session),
-            files=folder,
-            stubs=self.stubs() + SEARCH_STUBS * bool(lookups) if checked else None,
-        )
+        kept = self._states.of(scope) if self._states is not None else None
+        script, lookups = self._script(code, session, folder, kept)
         try:
-            problems = await self._preflight(script)
+            problems = await self._preflight(script, kept)
             if problems:
                 text = "\n".join(
                     f"line {p.line}: {p.message}" if p.line else p.message for p in problems
@@ -217,15 +215,47 @@ class ToolChainTool:
             async with self._sandbox.run(script) as run:
                 bridge = Bridge(self._invoker, session, run, ctx, self._sink, lookups)
                 ending = await bridge.drive()
-                return _Ended(ending, run.output, tuple(bridge.files), code)
+                told = self._keep(scope, code, run.saved)
+                return _Ended(ending, run.output, tuple(bridge.files), code, told)
         except SandboxUnavailable as error:
             return _Ended(Ending(Failed(reason="no_sandbox", error=str(error))))
         finally:
             await give_back(folder, is_empty=session.media_count == 0)
 
-    async def _preflight(self, script: Script) -> list[Problem]:
+    def _keep(self, scope: str | None, code: str, state: SavedState | None) -> str | None:
+        if self._states is None or scope is None or state is None:
+            return None
+        return self._states.keep(scope, code, state)
+
+    def _script(
+        self, code: str, session: InvokerSession, folder: str, kept: Kept | None
+    ) -> tuple[Script, dict[str, Callable[..., Any]]]:
+        """The script with all that it is granted, and what it may ask about its tools."""
+        granted, lookups = self._granted(), {}
+        if "tool_s" in code:
+            lookups = self._lookups()
+            granted = {**granted, **{name: name for name in lookups}}
+        stubs: str | None = None
+        names = kept.names if kept is not None else frozenset[str]()
+        if self._is_worth_a_check(code) and names is not None:
+            earlier = "".join(f"{name}: Any\n" for name in sorted(names))
+            stubs = self.stubs() + SEARCH_STUBS * bool(lookups) + earlier
+        script = Script(
+            code=code,
+            tools=granted,
+            limits=_limits(session),
+            files=folder,
+            stubs=stubs,
+            keeps=self._states is not None,
+            state=kept.state if kept is not None else None,
+        )
+        return script, lookups
+
+    async def _preflight(self, script: Script, kept: Kept | None) -> list[Problem]:
         """What is wrong with a script before anything of it runs."""
-        code, tools = script.code, script.tools
+        code, tools = script.code, frozenset(script.tools)
+        if kept is not None and kept.names is not None:
+            tools -= kept.names  # an earlier script may have given them another meaning
         found = await self._sandbox.preflight(script)
         if any(problem.reason in ("syntax", "unsupported") for problem in found):
             return found
@@ -274,8 +304,14 @@ class _Ended:
     """A script's end with what it printed and left."""
 
     def __init__(
-        self, ending: Ending, logs: str = "", files: tuple[Any, ...] = (), code: str = ""
+        self,
+        ending: Ending,
+        logs: str = "",
+        files: tuple[Any, ...] = (),
+        code: str = "",
+        told: str | None = None,
     ) -> None:
+        self.told = told
         self.ending = ending
         self.logs = logs
         self.files = files
@@ -315,6 +351,8 @@ async def _result(
         if status == "ok"
         else tell_failure(result)
     )
+    if ended.told is not None:
+        text = f"{text}\n[{ended.told}]"
     return await _bounded(result, text, session)
 
 
