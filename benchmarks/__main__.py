@@ -9,7 +9,7 @@ import sys
 
 from benchmarks.measure import Ratio
 
-NAMES = ("gated_call", "script_call", "many_scripts", "by_reference")
+NAMES = ("gated_call", "script_call", "one_script", "many_scripts", "by_reference")
 
 
 def main() -> int:
