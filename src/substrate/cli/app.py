@@ -1,4 +1,4 @@
-"""The command line: `substrate run`."""
+"""The command line: `substrate run` and `substrate tools`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from substrate.agents.tools.invoker import ToolInvoker
 from substrate.capabilities.approval import TerminalApproval
-from substrate.cli.loading import UsageError, load_script, load_tools
-from substrate.cli.showing import as_json, show
+from substrate.capabilities.tools.chain import ToolChainTool
+from substrate.cli.loading import UsageError, load_script, load_tools, write_text
+from substrate.cli.showing import as_json, show, show_tools
 from substrate.kernel.tools.chain import ChainPolicy, ChainRunResult
 from substrate.scripts import run_script
 from substrate.storage import FileBlobStore, InMemoryBlobStore
@@ -47,6 +49,15 @@ In my_tools.py, tools are functions under @tool:
 \b
 Exit codes: 0 ok, 1 the script failed, 2 usage, 3 a denied call ended the script,
 4 the time was over, 130 cancelled.
+"""
+
+
+_TOOLS_HELP = """Show what a model would see of your tools, and how each of them is gated.
+
+\b
+Example:
+  substrate tools my_tools.py
+  substrate tools my_package.tools --stubs tools.pyi
 """
 
 
@@ -97,6 +108,29 @@ def _run(
     else:
         show(result, Console(), Console(stderr=True))
     raise typer.Exit(_code(result))
+
+
+@_APP.command("tools", help=_TOOLS_HELP)
+def _tools(
+    modules: Annotated[list[str], typer.Argument(help="Modules or .py files with tools.")],
+    stubs: Annotated[
+        Path | None, typer.Option(help="Write the stubs that a model reads; - prints them.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    try:
+        box = load_tools(modules)
+        text = ToolChainTool(ToolInvoker(box)).stubs()
+        if stubs is None:
+            show_tools(box, Console())
+        elif str(stubs) == "-":
+            typer.echo(text, nl=False)
+        else:
+            write_text(stubs, text)
+    except UsageError as error:
+        if debug:
+            raise
+        _fail(str(error))
 
 
 def _fail(message: str) -> NoReturn:

@@ -16,7 +16,7 @@ from substrate.agents.tools.toolbox import Toolbox
 from substrate.agents.tools.traits import nearest
 from substrate.kernel.errors import DeclarationError
 
-__all__ = ["UsageError", "load_script", "load_tools"]
+__all__ = ["UsageError", "load_script", "load_tools", "write_text"]
 
 
 class UsageError(Exception):
@@ -141,3 +141,12 @@ def _is_tool(value: Any) -> bool:
     return isinstance(getattr(value, "name", None), str) and (
         runs_here or hasattr(value, "provider_specs")
     )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file; `UsageError` says why it cannot be."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = f"{path} cannot be written: {error.strerror or error}"
+        raise UsageError(msg) from error

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from substrate.agents.tools.toolbox import Toolbox
 from substrate.capabilities.approval import visible
+from substrate.capabilities.tools.chain.stubs import first_line
 from substrate.kernel.tools.chain import ChainRunResult
 from substrate.kernel.values import json_text, plain
 
-__all__ = ["as_json", "show"]
+__all__ = ["as_json", "show", "show_tools"]
 
 
 def as_json(result: ChainRunResult) -> str:
@@ -60,3 +63,16 @@ def _trace(result: ChainRunResult) -> Table:
         )
         table.add_row(*(Text(visible(cell)) for cell in cells))
     return table
+
+
+def show_tools(box: Toolbox, out: Console) -> None:
+    """The tools as a table: how a script calls each, how it is gated, its first line."""
+    table = Table("in a script", "risk", "effect", "what it does", box=None, pad_edge=False)
+    for name, identifier in box.identifiers().items():
+        traits = box.traits(name)
+        if traits is None or traits.kind != "local" or traits.is_chain:
+            continue
+        called = identifier if identifier == name else f"{identifier}  ({name})"
+        cells = (called, traits.risk_label, traits.effect.value, first_line(traits))
+        table.add_row(*(escape(visible(cell)) for cell in cells))
+    out.print(table)
