@@ -299,6 +299,7 @@ def test_a_call_that_is_never_awaited_is_not_run_and_named_with_its_line() -> No
     assert result.tool_calls == 0
 
 
+@pytest.mark.req("script.budget-ends")
 def test_a_second_call_after_the_budget_ends_the_run() -> None:
     code = """
 while True:

@@ -572,3 +572,30 @@ def test_no_run_is_hurt_by_the_end_of_another() -> None:
             assert ended[1::2] == [Done(value=n) for n in range(60)]
 
     asyncio.run(main())
+
+
+def test_the_event_loop_goes_on_while_scripts_compute() -> None:
+    async def main() -> tuple[list[float], list[SandboxEvent]]:
+        lags: list[float] = []
+
+        async def tick() -> None:
+            loop = asyncio.get_running_loop()
+            while True:
+                before = loop.time()
+                await asyncio.sleep(0.005)
+                lags.append(loop.time() - before - 0.005)
+
+        busy = SandboxLimits(compute_s=0.5)
+        async with MontySandbox(processes=2) as sandbox, asyncio.timeout(30):
+            await drive(sandbox, "1")
+            ticking = asyncio.create_task(tick())
+            events = await asyncio.gather(
+                *(drive(sandbox, "while True:\n    pass", limits=busy) for _ in range(2))
+            )
+            ticking.cancel()
+        return lags, list(events)
+
+    lags, events = asyncio.run(main())
+    assert [event.reason for event in events if isinstance(event, Failed)] == ["time", "time"]
+    assert len(lags) > 20  # a loop that a script holds up would tick once
+    assert sorted(lags)[len(lags) // 2] < 0.05
