@@ -55,7 +55,7 @@ class HookManager:
     def __init__(self, *, patience_s: float = 1.0) -> None:
         self._observers: dict[HookEvent, tuple[_Observer, ...]] = {}
         self._patience_s = patience_s
-        self._late: set[asyncio.Task[Any]] = set()
+        self._late: set[asyncio.Future[Any]] = set()
         self._thread = _HookThread()
 
     def on(self, event: HookEvent | str) -> Callable[[H], H]:
@@ -100,7 +100,11 @@ class HookManager:
             if not observer.is_async:
                 self._thread.tell(observer.hook, view)
                 continue
-            told = cast("Coroutine[Any, Any, None]", observer.hook(view))
+            try:
+                told = cast("Coroutine[Any, Any, None]", observer.hook(view))
+            except Exception as error:  # it takes other arguments
+                _failed(event, error)
+                continue
             if not observer.is_quick:
                 bounded = run_bounded(told, self._patience_s, self._leave)
                 slow.append(asyncio.create_task(self._watched(bounded, event)))
@@ -144,11 +148,11 @@ class HookManager:
             task.cancel()
             self._leave(task)
 
-    def _leave(self, task: asyncio.Task[Any]) -> None:
+    def _leave(self, task: asyncio.Future[Any]) -> None:
         self._late.add(task)
         task.add_done_callback(self._forget)
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
+    def _forget(self, task: asyncio.Future[Any]) -> None:
         self._late.discard(task)
         if not task.cancelled():
             task.exception()
@@ -205,6 +209,15 @@ def _run_hooks(todo: queue.SimpleQueue[tuple[Hook, Mapping[str, Any]] | None]) -
     while (item := todo.get()) is not None:
         hook, view = item
         try:
-            hook(view)
+            told = hook(view)
+            if inspect.isawaitable(told):
+                _close(told)
+                _log.warning("an observer gave an awaitable; register an async function")
         except BaseException:  # an observer must not end the thread of the others
             _log.warning("an observer failed", exc_info=True)
+
+
+def _close(told: object) -> None:
+    """A coroutine that is never awaited must say so nowhere else."""
+    if inspect.iscoroutine(told):
+        told.close()

@@ -38,7 +38,7 @@ from substrate.kernel.tools.tools import ToolCallRequest, ToolRisk
 __all__ = ["Approver", "Verdict", "decide"]
 
 
-_MOST_QUESTIONS = 2
+_MOST_EDITS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ async def decide(
         return Verdict(arguments, risk)
     edited: tuple[str, ...] = ()
     told = decided_by = None
-    for _ in range(_MOST_QUESTIONS):
+    edits = 0
+    while edits < _MOST_EDITS:
         if approver.session.granted(traits.name, risk):
             return Verdict(arguments, risk, "granted", decided_by, edited, told)
         answer = await _ask(call, traits, arguments.snapshot, risk, why, approver)
@@ -94,6 +95,7 @@ async def decide(
             return Verdict(arguments, risk, "approved", decided_by, edited, told)
         if answer.decision is not ApprovalDecision.MODIFIED:
             raise _denial(traits, answer)
+        edits += 1
         shown_risk = risk
         before = arguments.snapshot
         arguments = _edit(traits, answer)
@@ -205,12 +207,12 @@ async def _ask(
         raise Refused(message, reason="no_handler")
     request = _request(call, traits, snapshot, risk, why, approver)
     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    session.pending.append(waiting)
+    session.pending[waiting] = (traits.name, risk)
     try:
         with session.clock.waiting_for_person():
             return await _answer_of(handler, request, waiting, approver)
     finally:
-        session.pending.remove(waiting)
+        del session.pending[waiting]
 
 
 def _request(

@@ -41,7 +41,8 @@ GRACE_S = 0.25
 STEP_S = 5.0
 """Seconds that a guard, a sink, a store step or a classification may take."""
 
-OnLate: TypeAlias = "Callable[[asyncio.Task[Any]], None]"
+OnLate: TypeAlias = "Callable[[asyncio.Future[Any]], None]"
+"""Is told of what is given up and still runs, or ended too late to be the answer."""
 
 _EAGER = sys.version_info >= (3, 12)
 
@@ -111,9 +112,7 @@ async def _in_task(coro: Coroutine[Any, Any, T], seconds: float, on_late: OnLate
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait((task,), timeout=GRACE_S)
-        if task.done():
-            _consume(task)
-        else:
+        if not (task.done() and task.cancelled()):
             on_late(task)
         raise
     if task.done():
@@ -143,7 +142,7 @@ def _own(error: BaseException) -> BaseException:
     return wrapped
 
 
-def _consume(task: asyncio.Task[Any]) -> None:
+def _consume(task: asyncio.Future[Any]) -> None:
     if not task.cancelled():
         task.exception()
 
@@ -197,13 +196,23 @@ class _InPlace(Generic[T]):
                 blocker = self._coro.send(None) if error is None else self._coro.throw(error)
             except StopIteration as stop:
                 if self._task.cancelling() > self._level:
+                    self._ended_late().set_result(stop.value)
                     raise asyncio.CancelledError from None
                 return stop.value
             except BaseException as raised:
                 if self._task.cancelling() > self._level:
+                    if not isinstance(raised, asyncio.CancelledError):
+                        self._ended_late().set_exception(_own(raised))
                     raise asyncio.CancelledError from raised
                 raise _own(raised) from raised.__cause__
             self._watch_caller()
+
+    def _ended_late(self) -> asyncio.Future[T]:
+        """The end of code whose caller was cancelled: an answer to nobody, but known."""
+        ended: asyncio.Future[T] = self._loop.create_future()
+        ended.add_done_callback(_consume)
+        self._on_late(ended)
+        return ended
 
     def _until_ready(self, blocker: Any) -> Generator[Any, None, asyncio.CancelledError | None]:
         """Wait as the task itself would; the error to throw into the coroutine, if any."""

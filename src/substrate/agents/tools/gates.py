@@ -27,10 +27,12 @@ from substrate.agents.tools.arguments import (
     refuse_faults,
     snapshot_of,
 )
+from substrate.agents.tools.bounded import attempt
 from substrate.agents.tools.deadline import (
     STEP_S,
     DeadlineExceededError,
     OnLate,
+    Pace,
     ToolExitError,
     run_bounded,
 )
@@ -174,6 +176,7 @@ class Outcome(msgspec.Struct, frozen=True):
     reason: Reason | None = None
     message: str = ""
     output: ToolExecutionResult | None = None
+    raised: RunCancelled | None = None  # the run's own cancellation, seen by the tool
 
 
 # 1 snapshot and recall -----------------------------------------------------------------
@@ -519,7 +522,9 @@ async def _awaited(awaitable: Awaitable[None]) -> None:
 # 11 intent -----------------------------------------------------------------------------
 
 
-async def write_intent(journal: Journal, cleared: Cleared, session: InvokerSession) -> CallIntent:
+async def write_intent(
+    journal: Journal, cleared: Cleared, session: InvokerSession, leave: OnLate, pace: Pace
+) -> CallIntent:
     """Of a `once` or `idempotent` tool it is written that the call is about to start."""
     traits, call = cleared.traits, cleared.call
     snapshot = cleared.checked.snapshot
@@ -537,13 +542,20 @@ async def write_intent(journal: Journal, cleared: Cleared, session: InvokerSessi
         arguments=snapshot.data,
     )
     try:
-        await journal.intend(intent)
+        await run_bounded(journal.intend(intent), STEP_S, leave, pace)
+    except DeadlineExceededError:
+        message = f"{traits.name!r} was not started: the journal gave no answer in {STEP_S:g}s"
+        raise Refused(message, reason="internal", status="error") from None
     except InDoubt as error:
         message = f"{traits.name!r} was not started: {error}, and may have happened"
         raise Refused(message, reason="in_doubt", status="error") from None
     except Fenced as error:
         message = f"{traits.name!r} was not started: {error}"
         raise Refused(message, reason="fenced", status="error") from None
+    except Exception as error:
+        _log.exception("the journal failed")
+        message = f"{traits.name!r} was not started: the journal failed ({type(error).__name__})"
+        raise Refused(message, reason="internal", status="error") from None
     return intent
 
 
@@ -563,7 +575,9 @@ async def execute(
     traits = ready.cleared.traits
     seconds = _seconds(traits, session)
     if seconds <= 0:
-        raise _out_of_time(session)
+        refusal = _out_of_time(session)
+        noted.status, noted.reason, noted.message = "error", refusal.reason, refusal.message
+        return Outcome("error", "no", refusal.reason, refusal.message)
     own = _own_context(ctx, session, intent, seconds)
     run = cast("Callable[..., Any]", traits.run)
     noted.ran, noted.run_at = "unknown", time.perf_counter()
@@ -576,10 +590,8 @@ async def execute(
     except NotDone as error:
         message = noted.without_secrets(f"{traits.name!r} did nothing: {error}")
         outcome = Outcome("error", "no", "tool_error", message)
-    except RunCancelled:
-        noted.status, noted.reason = "cancelled", "cancelled"
-        noted.ran = "yes"
-        raise
+    except RunCancelled as error:
+        outcome = Outcome("cancelled", "yes", "cancelled", str(error), raised=error)
     except Exception as error:
         message = noted.without_secrets(f"{traits.name!r} failed: {_said(error)}")
         outcome = Outcome("error", "yes", "tool_error", message)
@@ -648,17 +660,18 @@ def _said(error: BaseException) -> str:
 # 13 outcome ----------------------------------------------------------------------------
 
 
-async def settle_outcome(journal: Journal, intent: CallIntent, outcome: Outcome) -> None:
-    """What became of a call with an intent is written."""
-    await journal.settle(
-        CallOutcome(
-            chain_id=intent.chain_id,
-            call_id=intent.call_id,
-            status=outcome.status,
-            ran=outcome.ran,
-            reason=outcome.reason,
-        )
+async def settle_outcome(
+    journal: Journal, intent: CallIntent, outcome: Outcome, leave: OnLate, pace: Pace
+) -> None:
+    """What became of a call with an intent is written; a failure of that changes no answer."""
+    settled = CallOutcome(
+        chain_id=intent.chain_id,
+        call_id=intent.call_id,
+        status=outcome.status,
+        ran=outcome.ran,
+        reason=outcome.reason,
     )
+    await attempt("the journal", journal.settle(settled), leave, pace)
 
 
 # 14 shaping ----------------------------------------------------------------------------
@@ -668,6 +681,8 @@ async def shape_outcome(
     outcome: Outcome, noted: Noted, session: InvokerSession, leave: OnLate
 ) -> InvocationResult:
     """What became of the call as a result that is fit to carry."""
+    if outcome.raised is not None:
+        raise outcome.raised
     if outcome.output is None:
         return InvocationResult(
             status="error", reason=outcome.reason, ran=outcome.ran, text=outcome.message

@@ -9,6 +9,7 @@ lies in the `InvokerSession`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ from msgspec.structs import replace
 
 from substrate.agents.tools import gates
 from substrate.agents.tools.arguments import Snapshot
-from substrate.agents.tools.deadline import OnLate
+from substrate.agents.tools.bounded import attempt
+from substrate.agents.tools.deadline import OnLate, Pace
 from substrate.agents.tools.gates import Cleared, Guard, Noted
 from substrate.agents.tools.lanes import Lane
 from substrate.agents.tools.session import Answered, InvokerSession, Scope, SessionView
@@ -80,6 +82,7 @@ class ToolInvoker:
         self._lanes: dict[str, Lane] = {}
         self._scopes: dict[str, Scope] = {}
         self._look_for_idle_at = 0.0
+        self._pace = Pace()  # the journal's
         self._abandoned: dict[asyncio.Future[Any], str] = {}
 
     @property
@@ -121,6 +124,7 @@ class ToolInvoker:
             direct=direct,
             store=self.store,
             on_close=self._forget_idle_scopes,
+            leave=self.leaver("the artifact store"),
         )
 
     async def invoke(
@@ -139,6 +143,7 @@ class ToolInvoker:
         before: then that answer comes back, marked `replayed`.
         """
         noted = Noted(call, time.perf_counter())
+        noted.secrets = session.policy.secret_names
         entry: Answered | None = None
         session.clock.enter_call()
         try:
@@ -185,9 +190,8 @@ class ToolInvoker:
         gates.spend_budget(session)
         traits = gates.find_tool(self._source, noted.call.name)
         noted.tool, noted.traits = traits.name, traits
-        noted.secrets = traits.secrets or session.policy.secret_names
-        if traits.secrets and session.policy.secret_names:
-            noted.secrets = traits.secrets | session.policy.secret_names
+        if traits.secrets:
+            noted.secrets |= traits.secrets
         local = gates.require_callable(traits, session)
         arguments = gates.check_arguments(local, snapshot)
         noted.repaired = arguments.repaired
@@ -207,11 +211,11 @@ class ToolInvoker:
                 await gates.announce_call(sink, cleared, leave)
             journal, intent, late = self._journal or session.journal, None, leave
             if local.effect is not ToolEffect.PURE:
-                intent = await gates.write_intent(journal, cleared, session)
+                intent = await gates.write_intent(journal, cleared, session, leave, self._pace)
                 late = self._late_writer(journal, intent, leave)
             outcome = await gates.execute(ready, noted, session, ctx, intent, lane, late)
             if intent is not None:
-                await gates.settle_outcome(journal, intent, outcome)
+                await gates.settle_outcome(journal, intent, outcome, leave, self._pace)
         finally:
             held.free()
         if sink is not None:
@@ -228,14 +232,14 @@ class ToolInvoker:
     def leaver(self, name: str) -> OnLate:
         """What counts and names a task that was given up, until it ends."""
 
-        def leave(task: asyncio.Task[Any]) -> None:
+        def leave(task: asyncio.Future[Any]) -> None:
             self._abandoned[task] = name
             task.add_done_callback(self._returned)
 
         return leave
 
     def _leaver(self, noted: Noted) -> OnLate:
-        def leave(task: asyncio.Task[Any]) -> None:
+        def leave(task: asyncio.Future[Any]) -> None:
             self._abandoned[task] = noted.tool
             task.add_done_callback(self._returned)
 
@@ -251,7 +255,7 @@ class ToolInvoker:
                 self._abandoned[writing] = intent.tool
                 writing.add_done_callback(self._returned)
 
-        def late(task: asyncio.Task[Any]) -> None:
+        def late(task: asyncio.Future[Any]) -> None:
             leave(task)
             task.add_done_callback(write)
 
@@ -287,6 +291,10 @@ class ToolInvoker:
         sink: ProgressSink | None,
     ) -> None:
         """On every outcome: the record, the answer to whoever sent the same call, the end event."""
+        if noted.traits is None:  # refused before it was looked up: its secrets are secret too
+            with contextlib.suppress(Exception):
+                known = self._source.traits(noted.call.name)
+                noted.secrets |= known.secrets if known is not None else frozenset()
         session.record(_record(noted))
         if entry is not None:
             entry.settle(noted.result or _cancelled(noted))
@@ -311,7 +319,8 @@ class ToolInvoker:
         del self._scopes[scope]
         if self.store is not None:
             for handle in held.handles.values():
-                await self.store.unpin(handle.blob, held.lease)
+                leave = self.leaver("the artifact store")
+                await attempt("an unpin", self.store.unpin(handle.blob, held.lease), leave)
 
     async def _forget_idle_scopes(self, session: InvokerSession) -> None:
         """A scope that nobody has used for a day is released."""

@@ -15,6 +15,8 @@ from typing import Literal, Self
 
 import msgspec
 
+from substrate.agents.tools.bounded import attempt
+from substrate.agents.tools.deadline import OnLate
 from substrate.agents.tools.lanes import Slots
 from substrate.kernel.blobs import BlobStore
 from substrate.kernel.errors import InDoubt
@@ -202,7 +204,9 @@ class InvokerSession:
         direct: bool,
         store: BlobStore | None,
         on_close: Callable[[InvokerSession], Awaitable[None]],
+        leave: OnLate,
     ) -> None:
+        self._leave = leave
         self.owner = owner
         self.chain_id = new_call_id().replace("c-", "chain-", 1)
         self.policy = policy
@@ -214,7 +218,7 @@ class InvokerSession:
         self.journal = MemoryJournal()
         self.answers: dict[str, Answered] = {}
         self.grants: dict[str, ToolRisk] = {}
-        self.pending: list[asyncio.Future[None]] = []
+        self.pending: dict[asyncio.Future[None], tuple[str, ToolRisk]] = {}
         self.repeats: dict[str, int] = {}
         self.media_root: str | None = None
         self.media_count = 0
@@ -268,8 +272,9 @@ class InvokerSession:
         grants = self.grants if reach == "chain" else self._scope.grants
         grants[tool] = max(risk, grants.get(tool, ToolRisk.SAFE))
         for session in (self,) if reach == "chain" else tuple(self._scope.sessions):
-            for waiting in session.pending:
-                waiting.get_loop().call_soon_threadsafe(_look_again, waiting)
+            for waiting, (asked, at) in tuple(session.pending.items()):
+                if session.granted(asked, at):
+                    waiting.get_loop().call_soon_threadsafe(_look_again, waiting)
 
     def handle(self, ref: str) -> Handle | None:
         """What was issued in this scope under `ref`, or None."""
@@ -293,8 +298,23 @@ class InvokerSession:
         """These refs leave the chain (in its value, its output, its files): keep them in the scope."""
         self._kept.update(ref for ref in refs if ref in self._scope.handles)
 
+    async def put(self, data: bytes, kind: Kind, media_type: str) -> str | None:
+        """Keep data as an artifact: its ref, or None where the store fails or hangs."""
+        store = self.store
+        if store is None:
+            return None
+
+        async def step() -> str:
+            blob = await store.put(data, media_type)
+            return await self.issue(blob, kind, media_type, len(data))
+
+        return await attempt("the artifact store", step(), self._leave)
+
     async def close(self) -> None:
-        """End the session; idempotent. What it pinned is released, or passes to the scope."""
+        """End the session; idempotent. What it pinned is released, or passes to the scope.
+
+        A store that fails or hangs is logged, and given 5 seconds a step.
+        """
         if self.closed:
             return
         self.closed = True
@@ -310,14 +330,14 @@ class InvokerSession:
         if store is not None and not self._own_scope:
             for handle in mine:  # all that is kept is pinned before anything is released
                 if handle.ref in self._kept:
-                    await store.pin(handle.blob, scope.lease)
+                    await attempt("a pin", store.pin(handle.blob, scope.lease), self._leave)
                     handle.leases.add(scope.lease)
         for handle in mine:
             handle.leases.discard(self._lease)
             if not handle.leases:
                 del scope.handles[handle.ref]
             if store is not None:
-                await store.unpin(handle.blob, self._lease)
+                await attempt("an unpin", store.unpin(handle.blob, self._lease), self._leave)
 
     async def __aenter__(self) -> Self:
         return self

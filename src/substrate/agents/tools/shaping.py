@@ -239,7 +239,10 @@ class _Shaper:
         if session.store is not None:
             ref, _ = await self._offload(data, "bytes", found.media_type, len(data))
         if session.media_root is not None:
-            await asyncio.to_thread(_write, Path(session.media_root) / name, data)
+            try:
+                await asyncio.to_thread(_write, Path(session.media_root) / name, data)
+            except OSError as error:  # the tool has run: its success stands
+                _log.warning("a media file could not be written: %s", error.strerror)
         return ChainFile(f"{MEDIA_ROOT}/{name}", found.media_type, ref)
 
 

@@ -382,13 +382,12 @@ async def _bounded(result: ChainRunResult, text: str, session: InvokerSession) -
     ref: str | None = None
     shown = cut(text, limit)
     if shown != text and session.store is not None:
-        data = text.encode()
-        try:
-            blob = await session.store.put(data, "text/plain; charset=utf-8")
-            ref = await session.issue(blob, "text", "text/plain; charset=utf-8", len(data))
+        ref = await session.put(text.encode(), "text", "text/plain; charset=utf-8")
+        if ref is None:
+            lost = "\n[the whole of this text could not be kept]"
+            shown = cut(text, max(limit - len(lost), 0)) + lost
+        else:
             refs.add(ref)
-        except Exception:  # the script has run: only its long text is lost
-            ref = None
     session.keep(refs)
     return replace(result, output_text=shown, artifact_ref=ref)
 
