@@ -303,3 +303,72 @@ def test_a_call_that_is_refused_early_shows_no_secret(refused: str, name: str) -
 
     shown = asyncio.run(main())
     assert "hunter22" not in shown or (refused, name) == ("unknown", "declared")
+
+
+@pytest.mark.req("secrets.mask")
+def test_a_secret_that_a_tool_declares_is_hidden_in_what_a_model_reads_of_the_script() -> None:
+    class Card:
+        name = "card"
+        description = "gives a card"
+        risk = "safe"
+        input_schema = {"properties": {}}  # noqa: RUF012
+        output_schema = {"properties": {"pin_code": {"writeOnly": True}}}  # noqa: RUF012
+
+        async def execute(self, *, ctx: object = None, **kwargs: Any) -> ToolExecutionResult:
+            return ToolExecutionResult([], {"pin_code": "4711-0815", "name": "me"})
+
+    async def main() -> ChainRunResult:
+        return await ToolChainTool(ToolInvoker(Toolbox([Card()]))).run("await card()")
+
+    result = asyncio.run(main())
+    assert result.value == {"pin_code": "4711-0815", "name": "me"}
+    assert "4711" not in result.output_text
+
+
+# declarations and edits -------------------------------------------------------------------
+
+
+def test_one_badly_declared_tool_of_a_registry_stops_no_other() -> None:
+    class Bad:
+        name = "bad"
+        description = "is declared wrongly"
+        input_schema = {"type": "nonsense"}  # noqa: RUF012
+
+        async def execute(self, *, ctx: object = None, **kwargs: Any) -> ToolExecutionResult:
+            raise AssertionError
+
+    class Registry:
+        tools: Mapping[str, Any] = {"bad": Bad(), "large": large}
+
+        def get(self, name: str) -> Any:
+            return self.tools.get(name)
+
+        def all(self) -> list[Any]:
+            return list(self.tools.values())
+
+    async def main() -> None:
+        invoker = ToolInvoker(Registry())
+        with pytest.warns(UserWarning, match="'bad' is left out of scripts"):
+            result = await ToolChainTool(invoker).run("len(await large())")
+        assert result.value == 9000, result.output_text
+        async with invoker.open_session(direct=True) as session:
+            refused = await invoker.invoke(ToolCallRequest("bad"), session=session)
+            assert (refused.reason, refused.ran) == ("unknown_tool", "no")
+            assert "declared wrongly" in refused.text
+
+    asyncio.run(main())
+
+
+def test_an_edit_that_is_no_arguments_is_the_approvers_error() -> None:
+    class Odd:
+        async def request(self, req: ApprovalRequest, /) -> ApprovalAnswer:
+            odd: Any = "to=b"
+            return ApprovalAnswer(ApprovalDecision.MODIFIED, odd)
+
+    async def main() -> None:
+        invoker = ToolInvoker(Toolbox([pay]), Odd())
+        async with invoker.open_session() as session:
+            result = await invoker.invoke(ToolCallRequest("pay", {"to": "a"}), session=session)
+            assert (result.status, result.reason, result.ran) == ("denied", "handler_error", "no")
+
+    asyncio.run(main())

@@ -36,9 +36,9 @@ class Left:
     """Collects what was left behind, and waits for its end."""
 
     def __init__(self) -> None:
-        self.tasks: list[asyncio.Task[Any]] = []
+        self.tasks: list[asyncio.Future[Any]] = []
 
-    def __call__(self, task: asyncio.Task[Any]) -> None:
+    def __call__(self, task: asyncio.Future[Any]) -> None:
         self.tasks.append(task)
 
     async def end(self) -> list[Any]:
@@ -328,7 +328,7 @@ def test_a_task_that_swallows_cancellation_inside_does_not_hold_the_deadline(
 def test_a_cancellation_during_the_first_step_is_the_callers(pace: Callable[[], Pace]) -> None:
     """As a signal does it, whose handler runs between any two steps of the interpreter."""
 
-    async def interrupted(caller: asyncio.Task[Any]) -> None:
+    async def interrupted(caller: asyncio.Future[Any]) -> None:
         caller.cancel()
         await asyncio.Event().wait()
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from substrate import Toolbox, ToolChainTool, ToolInvoker, run_script_sync, tool
+from substrate import ApprovalDecision, Toolbox, ToolChainTool, ToolInvoker, run_script_sync, tool
 from substrate.capabilities.tools.chain.search import ToolIndex
+from substrate.kernel.tools.approval import ApprovalRequest
 
 WORDS = ["issue", "mail", "invoice", "calendar", "contact"]
 
@@ -82,12 +83,22 @@ def test_a_wrong_question_is_an_ordinary_error(code: str, said: str) -> None:
     assert said in (result.error or "")
 
 
-def test_a_tool_of_that_name_comes_first() -> None:
-    @tool(risk="safe")
-    def tool_search(query: str) -> str:
-        return f"own {query}"
+@pytest.mark.parametrize("risk", ["safe", "high"])
+def test_a_tool_of_that_name_comes_first(risk: str) -> None:
+    @tool(risk=risk)
+    def tool_search(words: int) -> str:
+        """My own."""
+        return f"own {words}"
 
-    assert run_script_sync("await tool_search('x')", tools=[tool_search]).value == "own x"
+    async def yes(_request: ApprovalRequest) -> ApprovalDecision:
+        return ApprovalDecision.APPROVED
+
+    code = "[await tool_search(words=5), (await tool_schema('tool_search')).split(':')[0]]"
+    result = run_script_sync(code, tools=[tool_search], approve=yes)
+    assert result.value == ["own 5", "async def tool_search(words"], result.output_text
+    large = ToolChainTool(ToolInvoker(Toolbox([*MANY, tool_search]))).description
+    assert "async def tool_search" not in large
+    assert "async def tool_schema" in large
 
 
 @pytest.mark.parametrize("query", ["", "  ", '"', "mail OR", "NEAR(a b)", "-*", "a" * 9999, "日本"])
@@ -101,6 +112,8 @@ def test_no_words_break_the_search(query: str) -> None:
 
 def test_without_fts5_words_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     class NoFts5:
+        def close(self) -> None: ...
+
         def execute(self, *_: Any) -> None:
             msg = "no such module: fts5"
             raise sqlite3.OperationalError(msg)

@@ -92,10 +92,13 @@ def _run(
     store: Annotated[
         Path | None, typer.Option(help="A folder for large results; else they live in memory.")
     ] = None,
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Show secrets in the value; --json always does.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     try:
-        result = _result(script, tools, approve, timeout, store)
+        result, secrets = _result(script, tools, approve, timeout, store)
     except UsageError as error:
         if debug:
             raise
@@ -106,7 +109,7 @@ def _run(
     if json:
         typer.echo(as_json(result))
     else:
-        show(result, Console(), Console(stderr=True))
+        show(result, Console(), Console(stderr=True), None if reveal else secrets)
     raise typer.Exit(_code(result))
 
 
@@ -140,7 +143,7 @@ def _fail(message: str) -> NoReturn:
 
 def _result(
     script: str, tools: list[str], approve: str, timeout: float | None, store: Path | None
-) -> ChainRunResult:
+) -> tuple[ChainRunResult, frozenset[str]]:
     if approve not in ("ask", "never"):
         msg = f"--approve is ask or never, not {approve!r}"
         raise UsageError(msg)
@@ -151,7 +154,9 @@ def _result(
     policy = ChainPolicy() if timeout is None else ChainPolicy(total_timeout_s=timeout)
     blobs = FileBlobStore(store) if store is not None else InMemoryBlobStore()
     handler = TerminalApproval() if approve == "ask" else None
-    return asyncio.run(run_script(code, box, handler, policy, blobs))
+    known = (box.traits(name) for name in box.names())
+    secrets = frozenset[str]().union(*(traits.secrets for traits in known if traits is not None))
+    return asyncio.run(run_script(code, box, handler, policy, blobs)), secrets
 
 
 def _code(result: ChainRunResult) -> int:

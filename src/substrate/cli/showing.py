@@ -12,6 +12,7 @@ from rich.text import Text
 from substrate.agents.tools.toolbox import Toolbox
 from substrate.capabilities.approval import visible
 from substrate.capabilities.tools.chain.stubs import first_line
+from substrate.kernel.secrets import hide
 from substrate.kernel.tools.chain import ChainRunResult
 from substrate.kernel.values import json_text, plain
 
@@ -23,12 +24,18 @@ def as_json(result: ChainRunResult) -> str:
     return json_text(plain(result))
 
 
-def show(result: ChainRunResult, out: Console, err: Console) -> None:
-    """The value and the prints on `out`; the trace and any error on `err`."""
+def show(
+    result: ChainRunResult, out: Console, err: Console, secrets: frozenset[str] | None
+) -> None:
+    """The value and the prints on `out`; the trace and any error on `err`.
+
+    What stands under `secrets` and the usual names is hidden; None shows the value whole.
+    """
     if result.logs:
         out.print(Text(visible(result.logs)), end="", soft_wrap=True)
+    value = result.value if secrets is None else hide(result.value, secrets)
     if result.status == "ok":
-        out.print(Text(visible(_written(result.value))), soft_wrap=True)
+        out.print(Text(visible(_written(value))), soft_wrap=True)
     elif result.error:
         err.print(Text(visible(result.error)), soft_wrap=True)
     for file in result.files:

@@ -35,6 +35,7 @@ _NAMES = frozenset(
     ]
 )  # fmt: skip
 _ENDS = ("password", "passphrase", "secret", "apikey", "accesstoken", "privatekey", "secretkey")
+_LONGEST = 64  # characters of a name that is remembered
 _DEPTH = 32
 _LEAST = 4  # characters; a shorter value would hide half of every text
 
@@ -48,14 +49,19 @@ class Secret:
         return {**handler(core_schema), "writeOnly": True}
 
 
-@functools.lru_cache(4096)
 def is_secret_name(name: str) -> bool:
     """Whether a value of this name is usually secret, however the name is written."""
+    return _known(name) if len(name) <= _LONGEST else _is_secret(name)
+
+
+def _is_secret(name: str) -> bool:
     plain = "".join(char for char in name.lower() if char.isalnum())
     return plain in _NAMES or plain.endswith(_ENDS)
 
 
-@functools.lru_cache(4096)
+_known = functools.lru_cache(4096)(_is_secret)
+
+
 def have_secret(names: tuple[str, ...]) -> bool:
     """Whether any of these names is usually secret."""
     return any(map(is_secret_name, names))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -175,7 +175,15 @@ def _denial(traits: Traits, answer: ApprovalAnswer) -> Refused:
 
 
 def _edit(traits: Traits, answer: ApprovalAnswer) -> Arguments:
-    snapshot = snapshot_of(traits.name, dict(cast("Any", answer.arguments)))
+    edited: object = answer.arguments
+    if not isinstance(edited, Mapping):
+        kind = type(edited).__name__
+        message = (
+            f"the approver edited {traits.name!r} to a {kind}, not to arguments by name."
+            " It was not run."
+        )
+        raise Refused(message, reason="handler_error")
+    snapshot = snapshot_of(traits.name, dict(cast("Mapping[str, Any]", edited)))
     try:
         return check_arguments(traits, snapshot)
     except Refused as refusal:

@@ -164,7 +164,7 @@ def _may_lie_in(fault: Fault, ref: Path) -> bool:
 
 def _repair(traits: Traits, values: Any, faults: list[Fault], repaired: list[str]) -> bool:
     """Decode JSON text where the schema wants an object or array and not text; once."""
-    for path in {fault.path for fault in faults if isinstance(fault.instance, str)}:
+    for path in dict.fromkeys(f.path for f in faults if isinstance(f.instance, str)):
         if not path:
             continue
         holder = _at(values, path[:-1])

@@ -42,7 +42,14 @@ from substrate.agents.tools.shaping import shape_result, short_result, text_of
 from substrate.agents.tools.traits import BindError, Traits, TraitsSource, nearest
 from substrate.kernel.blobs import ArtifactStream, BlobStore
 from substrate.kernel.context import RunContext
-from substrate.kernel.errors import Fenced, InDoubt, NotDone, Refused, RunCancelled
+from substrate.kernel.errors import (
+    DeclarationError,
+    Fenced,
+    InDoubt,
+    NotDone,
+    Refused,
+    RunCancelled,
+)
 from substrate.kernel.hooks import ProgressSink, ProgressStep
 from substrate.kernel.journal import CallIntent, CallOutcome, Journal
 from substrate.kernel.secrets import scrub, secrets_in
@@ -222,7 +229,11 @@ def _out_of_time(session: InvokerSession) -> Refused:
 
 def find_tool(source: TraitsSource, name: str) -> Traits:
     """The tool of this raw name or identifier."""
-    traits = source.traits(name)
+    try:
+        traits = source.traits(name)
+    except DeclarationError as error:
+        message = f"the tool {name!r} is declared wrongly: {error}"
+        raise Refused(message, reason="unknown_tool", status="error") from None
     if traits is None:
         near = nearest(name, source.names())
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

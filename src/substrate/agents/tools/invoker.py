@@ -192,6 +192,7 @@ class ToolInvoker:
         noted.tool, noted.traits = traits.name, traits
         if traits.secrets:
             noted.secrets |= traits.secrets
+            session.secrets |= traits.secrets
         local = gates.require_callable(traits, session)
         arguments = gates.check_arguments(local, snapshot)
         noted.repaired = arguments.repaired

@@ -222,6 +222,7 @@ class InvokerSession:
         self.repeats: dict[str, int] = {}
         self.media_root: str | None = None
         self.media_count = 0
+        self.secrets: frozenset[str] = policy.secret_names
         self.read_last: tuple[str, bytes] | None = None
         self.closed = False
         self.warned = False

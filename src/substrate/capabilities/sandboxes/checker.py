@@ -72,7 +72,7 @@ class Checker:
             session = self._session(script.stubs or "")
             try:
                 found = session.check(script)
-            except monty.MontyError:
+            except (monty.MontyError, ValueError, LookupError):
                 found = []
                 self._drop(script.stubs or "")
             return found
@@ -165,8 +165,8 @@ def _problems(found: list[Any], tools: Mapping[str, str]) -> Iterable[Problem]:
     for one in certain[:_MOST]:
         message = str(one["message"])
         if one["name"] == "unresolved-reference":
-            name = str(_QUOTED.findall(message)[0])
-            near = difflib.get_close_matches(name, list(tools), n=1)
+            named = [str(name) for name in _QUOTED.findall(message)]
+            near = difflib.get_close_matches(named[0], list(tools), n=1) if named else []
             message += f"; did you mean `{near[0]}`?" if near else ""
         reason = "not_awaited" if one["name"] == "unused-awaitable" else "type_check"
         yield Problem(reason, with_way_round(message), int(one["location"]["row"]) - 1)
@@ -178,9 +178,11 @@ def _is_certain(one: Mapping[str, Any], tools: Mapping[str, str]) -> bool:
     if one["severity"] != "error" or any(part in message for part in _WRAPPING):
         return False
     named = _QUOTED.findall(message)
+    if not named:
+        return rule in _CERTAIN_RULES
     if rule in _CALL_RULES:
         vague = rule == "invalid-argument-type" and _VAGUE.search(named[-1]) is not None
-        return bool(named) and any(name in tools for name in named) and not vague
+        return any(name in tools for name in named) and not vague
     if rule not in _CERTAIN_RULES:
         return False
     if rule == "unresolved-attribute" and named[-1] in _OF_ARTIFACTS:

@@ -86,4 +86,5 @@ def _tried(command: list[str], layers: tuple[str, ...]) -> Launcher | None:
     return Launcher(path, layers)
 
 
-os.register_at_fork(after_in_child=launcher.cache_clear)  # the path names this process
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=launcher.cache_clear)  # the path names this process

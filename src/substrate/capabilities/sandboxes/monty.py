@@ -29,6 +29,7 @@ from substrate.kernel.sandbox import Problem, SandboxCapabilities, Script
 __all__ = ["MontySandbox"]
 
 _MOST_CODE = 1024 * 1024
+_MOST_CHECKED = 64 * 1024  # characters; longer ones take the type checker seconds
 
 
 class MontySandbox:
@@ -46,6 +47,7 @@ class MontySandbox:
         self._workers = Workers(count, cut_short)
         self._pool: monty.Monty | None = None
         self._checker = Checker()
+        self._checking = Workers(1, cut_short)  # its own, so that no script waits for a check
         self._lock = threading.Lock()
 
     def capabilities(self) -> SandboxCapabilities:
@@ -65,9 +67,9 @@ class MontySandbox:
                 return [Problem("syntax", "a NUL character is no Python", number)]
             if not line.isascii() and any("\ud800" <= char <= "\udfff" for char in line):
                 return [Problem("syntax", "a lone surrogate is no character", number)]
-        if script.stubs is None:
+        if script.stubs is None or len(code) > _MOST_CHECKED:
             return []
-        return await self._workers.run(lambda: self._checker.check(script))
+        return await self._checking.run(lambda: self._checker.check(script))
 
     def run(self, script: Script) -> MontyRun:
         """A new run of `script`, not yet started."""
@@ -113,6 +115,7 @@ class MontySandbox:
         """End every worker; a later run starts them anew."""
         await self._workers.run(self._close)
         self._workers.close()
+        self._checking.close()
 
     async def __aenter__(self) -> Self:
         return self

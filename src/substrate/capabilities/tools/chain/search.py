@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import weakref
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -17,15 +18,19 @@ from substrate.capabilities.tools.chain.stubs import first_line, stub_of
 
 __all__ = ["SEARCH_STUBS", "ToolIndex"]
 
-SEARCH_STUBS = '''\
+SEARCH_STUBS = {
+    "tool_search": '''\
 async def tool_search(query: str, limit: int = 10) -> list[dict[str, str]]:
     """The tools that fit the words best, each with `name` and `does`."""
     ...
-
+''',
+    "tool_schema": '''\
 async def tool_schema(name: str) -> str:
     """The whole stub of a tool: parameters, their words, and what it returns."""
     ...
-'''
+''',
+}
+"""By name, for a tool of that name comes first."""
 
 _WORD = re.compile(r"[^\W_]+")
 _MOST = 50
@@ -40,6 +45,7 @@ class ToolIndex:
         self._database: sqlite3.Connection | None = sqlite3.connect(
             ":memory:", check_same_thread=False
         )
+        weakref.finalize(self, self._database.close)
         try:
             self._database.execute("CREATE VIRTUAL TABLE tools USING fts5(name, text)")
             self._database.executemany(

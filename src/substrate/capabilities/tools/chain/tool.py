@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
 from msgspec.structs import asdict, replace
 
 from substrate.agents.tools.invoker import InvokerSession, ToolInvoker
+from substrate.agents.tools.session import Clock
 from substrate.agents.tools.shown import clean, cut
 from substrate.agents.tools.traits import Traits, identifiers_of
 from substrate.capabilities.tools.chain.awaiting import never_awaited
@@ -22,7 +24,7 @@ from substrate.capabilities.tools.chain.stubs import lines_of, stubs_of
 from substrate.capabilities.tools.chain.telling import tell_failure, tell_success
 from substrate.kernel.content import TextBlock
 from substrate.kernel.context import RunContext
-from substrate.kernel.errors import SandboxUnavailable
+from substrate.kernel.errors import DeclarationError, SandboxUnavailable
 from substrate.kernel.hooks import ProgressSink
 from substrate.kernel.sandbox import (
     Done,
@@ -106,7 +108,9 @@ class ToolChainTool:
         stubs = self.stubs()
         if len(stubs) <= _MOST_STUBS:
             return _TEXT + stubs
-        return _TEXT + lines_of(self._tools_by_identifier().items(), SEARCH_STUBS)
+        tools = self._tools_by_identifier()
+        search = [stub for name, stub in SEARCH_STUBS.items() if name not in tools]
+        return _TEXT + lines_of(tools.items(), "\n".join(search))
 
     @property
     def input_schema(self) -> Mapping[str, Any]:
@@ -149,7 +153,7 @@ class ToolChainTool:
         """Identifier to raw name, of every tool that a script may call."""
         source = self._invoker.source
         names = source.names()
-        seen = tuple(map(source.traits, names))
+        seen = tuple(map(self._known, names))
         if seen != self._seen:
             identifiers = identifiers_of(names)
             self._callable = {
@@ -159,6 +163,14 @@ class ToolChainTool:
             }
             self._seen, self._stubs, self._index = seen, None, None
         return self._callable
+
+    def _known(self, name: str) -> Traits | None:
+        """What is known of a tool; one that is declared wrongly is left out."""
+        try:
+            return self._invoker.source.traits(name)
+        except DeclarationError as error:
+            warnings.warn(f"{name!r} is left out of scripts: {error}", stacklevel=2)
+            return None
 
     async def execute(
         self,
@@ -205,7 +217,7 @@ class ToolChainTool:
         kept = self._states.of(scope) if self._states is not None else None
         script, lookups = self._script(code, session, folder, kept)
         try:
-            problems = await self._preflight(script, kept)
+            problems = await self._preflight(script, kept, session)
             if problems:
                 text = "\n".join(
                     f"line {p.line}: {p.message}" if p.line else p.message for p in problems
@@ -239,7 +251,8 @@ class ToolChainTool:
         names = kept.names if kept is not None else frozenset[str]()
         if self._is_worth_a_check(code) and names is not None:
             earlier = "".join(f"{name}: Any\n" for name in sorted(names))
-            stubs = self.stubs() + SEARCH_STUBS * bool(lookups) + earlier
+            search = "".join(SEARCH_STUBS[name] for name in lookups)
+            stubs = self.stubs() + search + earlier
         script = Script(
             code=code,
             tools=granted,
@@ -251,12 +264,27 @@ class ToolChainTool:
         )
         return script, lookups
 
-    async def _preflight(self, script: Script, kept: Kept | None) -> list[Problem]:
+    async def _in_time(
+        self, check: Coroutine[Any, Any, list[Problem]], clock: Clock
+    ) -> list[Problem]:
+        """A check on the chain's clock; one that takes all of it is as good as none."""
+        clock.computing(True)
+        try:
+            async with asyncio.timeout(max(clock.left(), 0)):
+                return await check
+        except TimeoutError:
+            return []
+        finally:
+            clock.computing(False)
+
+    async def _preflight(
+        self, script: Script, kept: Kept | None, session: InvokerSession
+    ) -> list[Problem]:
         """What is wrong with a script before anything of it runs."""
         code, tools = script.code, frozenset(script.tools)
         if kept is not None and kept.names is not None:
             tools -= kept.names  # an earlier script may have given them another meaning
-        found = await self._sandbox.preflight(script)
+        found = await self._in_time(self._sandbox.preflight(script), session.clock)
         if any(problem.reason in ("syntax", "unsupported") for problem in found):
             return found
         if len(code) < _SHORT:
@@ -346,11 +374,7 @@ async def _result(
         files=ended.files,
         sandbox=sandbox,
     )
-    text = (
-        tell_success(result, session.policy.secret_names)
-        if status == "ok"
-        else tell_failure(result)
-    )
+    text = tell_success(result, session.secrets) if status == "ok" else tell_failure(result)
     if ended.told is not None:
         text = f"{text}\n[{ended.told}]"
     return await _bounded(result, text, session)
