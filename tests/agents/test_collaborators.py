@@ -311,7 +311,7 @@ def test_a_secret_that_a_tool_declares_is_hidden_in_what_a_model_reads_of_the_sc
         name = "card"
         description = "gives a card"
         risk = "safe"
-        input_schema = {"properties": {}}  # noqa: RUF012
+        input_schema: Mapping[str, Any] = {"properties": {}}
         output_schema = {"properties": {"pin_code": {"writeOnly": True}}}  # noqa: RUF012
 
         async def execute(self, *, ctx: object = None, **kwargs: Any) -> ToolExecutionResult:

@@ -183,7 +183,7 @@ def _edit(traits: Traits, answer: ApprovalAnswer) -> Arguments:
             " It was not run."
         )
         raise Refused(message, reason="handler_error")
-    snapshot = snapshot_of(traits.name, dict(cast("Mapping[str, Any]", edited)))
+    snapshot = snapshot_of(traits.name, dict(edited))
     try:
         return check_arguments(traits, snapshot)
     except Refused as refusal:
