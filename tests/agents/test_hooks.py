@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,7 +64,9 @@ def test_a_sync_observer_that_blocks_holds_up_no_call() -> None:
         release.wait(10)
 
     hooks.register(HookEvent.TOOL_START, block)
+    begun = time.monotonic()
     dispatched(hooks, 3)
+    assert time.monotonic() - begun < 5  # one of them alone would block for ten
     release.set()
     hooks.close()
 

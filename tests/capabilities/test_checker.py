@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -122,9 +123,13 @@ def test_what_may_work_is_let_by(checker: Checker, code: str) -> None:
 
 
 def test_nothing_of_a_script_is_executed_by_its_check(checker: Checker) -> None:
-    check(checker, "while True:\n    pass")
-    check(checker, "print('x')\n1 / 0")
-    check(checker, "def f(x=1 / 0):\n    pass")
+    check(checker, "1")
+    before = dict(checker._sessions)
+    begun = time.monotonic()
+    for code in ("while True:\n    pass", "print('x')\n1 / 0", "def f(x=1 / 0):\n    pass"):
+        check(checker, code)
+    assert checker._sessions == before  # one in which something failed is dropped
+    assert time.monotonic() - begun < 4  # the loop would take five seconds
 
 
 def test_a_kept_session_is_renewed_and_gives_the_same(checker: Checker) -> None:
