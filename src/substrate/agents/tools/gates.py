@@ -92,6 +92,7 @@ __all__ = [
     "write_intent",
 ]
 
+_OFF_LOOP = 1024 * 1024  # bytes; a longer walk would hold up the event loop
 _log = logging.getLogger("substrate.invoker")
 
 MOST_ABANDONED = 64
@@ -343,12 +344,19 @@ async def resolve_refs(cleared: Cleared, session: InvokerSession, leave: OnLate)
         return Ready(cleared, _renamed(values))
     values = arguments.snapshot.copy()
     stand_ins = arguments.snapshot.copy()
+    size = 0  # of what takes long to walk: structured data
     for path in arguments.refs:
         holder, shadow = _holder(values, path), _holder(stand_ins, path)
         ref = holder[path[-1]][REF_KEY]
         content = await _content(ref, path, traits, session, leave)
+        handle = session.handle(ref)
+        if handle is not None and not isinstance(content, ArtifactStream | str | bytes):
+            size += handle.size
         holder[path[-1]] = content
         shadow[path[-1]] = {} if isinstance(content, ArtifactStream) else content
+    if size > _OFF_LOOP:
+        await asyncio.to_thread(_check_again, traits, stand_ins)
+        return Ready(cleared, await asyncio.to_thread(_for_tool, traits, values))
     _check_again(traits, stand_ins)
     return Ready(cleared, _for_tool(traits, values))
 
@@ -395,6 +403,8 @@ async def _read(store: BlobStore, handle: Handle) -> Any:
         return data
     if handle.kind == "text":
         return await text_of(data)
+    if len(data) > _OFF_LOOP:
+        return await asyncio.to_thread(decode, data)
     return decode(data)
 
 

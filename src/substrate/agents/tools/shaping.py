@@ -12,9 +12,8 @@ import asyncio
 import codecs
 import logging
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, cast
 
 from substrate.agents.tools.deadline import STEP_S, DeadlineExceededError, OnLate, run_bounded
 from substrate.agents.tools.media import sniff, workspace_name
@@ -36,8 +35,6 @@ from substrate.kernel.tools.tools import ToolExecutionResult
 from substrate.kernel.values import encode, json_text, plain
 
 __all__ = ["MEDIA_ROOT", "bytes_of", "shape_result", "short_result", "text_of"]
-
-T = TypeVar("T")
 
 MEDIA_ROOT = "/workspace/media"
 """Where a script finds media files."""
@@ -63,7 +60,10 @@ async def shape_result(
     """
     shaper = _Shaper(identifier_of(tool), session, leave, secrets)
     text = clean(output.text)
-    structured, rest = _structured(output)
+    if _is_wide(output.structured_content) or any(map(_is_wide_block, output.content)):
+        structured, rest = await asyncio.to_thread(_structured, output)
+    else:
+        structured, rest = _structured(output)
     status = "error" if output.is_error else "ok"
     result = InvocationResult(
         status=status,
@@ -107,8 +107,29 @@ def _structured(output: ToolExecutionResult) -> tuple[Any, list[ContentBlock]]:
         return None, rest
     try:
         return plain(value), rest
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # also one that is changed meanwhile
         return f"(the tool's value has no plain form: {clean(str(error))[:300]})", rest
+
+
+_WIDE = 1000
+
+
+def _is_wide(value: Any) -> bool:
+    """Whether a walk over a value may take long: many members, or one that has many."""
+    if not isinstance(value, dict | list | tuple):
+        return False
+    if isinstance(value, dict):
+        members = list(cast("dict[Any, Any]", value).values())
+    else:
+        members = cast("list[Any]", value)
+    return len(members) > _WIDE or any(
+        isinstance(member, dict | list | tuple) and len(cast("list[Any]", member)) > _WIDE
+        for member in members
+    )
+
+
+def _is_wide_block(block: ContentBlock) -> bool:
+    return isinstance(block, JsonBlock) and _is_wide(block.value)
 
 
 class _Shaper:
@@ -166,7 +187,10 @@ class _Shaper:
             data = encode(value)
         if len(data) <= self._limit or self._no_store():
             return value, None, None
-        shown = preview(hide(value, self._secrets), self._limit)
+        if len(data) > _OFF_LOOP:
+            shown = await asyncio.to_thread(self._previewed, value)
+        else:
+            shown = self._previewed(value)
         ref, failed = await self._offload(data, "json", "application/json", len(data))
         return None, ref, self._noted(shown, failed)
 
@@ -183,6 +207,9 @@ class _Shaper:
         if failed is None:
             return shown
         return cut(f"[only this preview: {failed}] {shown}", self._limit)
+
+    def _previewed(self, value: Any) -> str:
+        return preview(hide(value, self._secrets), self._limit)
 
     def _no_store(self) -> bool:
         if self._session.store is not None:
@@ -295,6 +322,3 @@ def _decode_slices(data: bytes) -> str:
     view = memoryview(data)
     parts = [decoder.decode(view[start : start + _SLICE]) for start in range(0, len(data), _SLICE)]
     return "".join(parts) + decoder.decode(b"", final=True)
-
-
-Offload = Callable[[bytes], Awaitable[str]]
