@@ -23,6 +23,7 @@ from substrate import (
     run_script_sync,
     tool,
 )
+from substrate.agents.tools.shown import shown_result
 from substrate.kernel.context import RunContext
 from substrate.kernel.errors import SandboxUnavailable
 from substrate.kernel.sandbox import Problem, SandboxCapabilities, SandboxRun, Script
@@ -444,3 +445,21 @@ def test_a_call_gives_the_natural_value(made: Callable[[], Any], expected: Any) 
     assert result.value == expected
     assert type(result.value) is type(expected)
     assert result.output_text.strip()
+
+
+def test_an_agent_that_runs_the_chain_tool_reads_its_text_and_not_its_data() -> None:
+    async def main() -> None:
+        store = InMemoryBlobStore()
+        inner = ToolInvoker(Toolbox(TOOLS), None, store)
+        outer = ToolInvoker(Toolbox([ToolChainTool(inner)]), None, store)
+        code = "for n in range(40):\n    await add(a=n)\nprint('x' * 9000)\n'the value'"
+        async with outer.open_session(direct=True) as session:
+            call = ToolCallRequest("tool_chain", {"code": code})
+            result = await outer.invoke(call, session=session)
+        text = shown_result(result)
+        assert text.startswith("the value\n[printed]\nxxx")
+        assert text.count("x") == 9000
+        assert "call_trace" not in text
+        assert result.artifact_ref is not None  # the data is kept
+
+    asyncio.run(main())

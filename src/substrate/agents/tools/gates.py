@@ -710,7 +710,14 @@ async def shape_outcome(
         )
     result = short_result(outcome.output, session)
     if result is None:
-        result = await shape_result(outcome.output, noted.tool, session, leave, noted.secrets)
+        result = await shape_result(
+            outcome.output,
+            noted.tool,
+            session,
+            leave,
+            noted.secrets,
+            is_chain=noted.traits is not None and noted.traits.is_chain,
+        )
         if result.status == "error":
             result = replace(result, text=noted.without_secrets(result.text))
     return result if noted.told is None else replace(result, told=noted.told)

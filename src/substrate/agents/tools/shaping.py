@@ -53,12 +53,14 @@ async def shape_result(
     session: InvokerSession,
     leave: OnLate,
     secrets: frozenset[str],
+    *,
+    is_chain: bool = False,
 ) -> InvocationResult:
     """The result of a tool that ran, bounded by `max_inline_result_bytes`.
 
     Its value is whole; its text and preview, which are shown, are without `secrets`.
     """
-    shaper = _Shaper(identifier_of(tool), session, leave, secrets)
+    shaper = _Shaper(identifier_of(tool), session, leave, secrets, is_chain=is_chain)
     text = clean(output.text)
     if _is_wide(output.structured_content) or any(map(_is_wide_block, output.content)):
         structured, rest = await asyncio.to_thread(_structured, output)
@@ -136,13 +138,21 @@ class _Shaper:
     """One result on its way to the caller."""
 
     def __init__(
-        self, identifier: str, session: InvokerSession, leave: OnLate, secrets: frozenset[str]
+        self,
+        identifier: str,
+        session: InvokerSession,
+        leave: OnLate,
+        secrets: frozenset[str],
+        *,
+        is_chain: bool,
     ) -> None:
         self._secrets = secrets
         self._identifier = identifier
         self._session = session
         self._leave = leave
         self._limit = session.policy.max_inline_result_bytes
+        # what a model reads of a chain was bounded by the chain itself
+        self._most_text = session.policy.max_output_bytes if is_chain else self._limit
 
     def is_large(self, text: str) -> bool:
         return len(text) > self._limit or (not text.isascii() and len(text.encode()) > self._limit)
@@ -173,7 +183,7 @@ class _Shaper:
     def _beside(self, text: str, structured: Any) -> str:
         """The text that stands beside structured content: bounded, never missing."""
         if self._session.store is not None and self.is_large(text):
-            return cut(text, self._limit)
+            return cut(text, self._most_text)
         if text or structured is None:
             return text
         shown = hide(structured, self._secrets)

@@ -99,7 +99,9 @@ def shown_result(result: InvocationResult) -> str:
     """A result as a model reads it: never empty, and telling None from the empty text."""
     if result.status != "ok":
         return result.text or f"({result.status})"
-    parts = [result.preview if result.preview is not None else result.text]
+    parts = [result.text or result.preview or ""]
+    if result.text and result.preview is not None and result.artifact_ref is None:
+        parts.append(result.preview)  # it says why the whole was not kept
     if result.artifact_ref is not None:
         parts.append(f"[the whole is the artifact {result.artifact_ref}]")
     if result.told is not None:
