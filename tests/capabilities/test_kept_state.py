@@ -137,6 +137,16 @@ def test_the_scope_that_was_not_used_for_longest_is_forgotten(
     assert [r.status for r in results] == ["ok", "ok", "ok", "ok", "ok", "error"]
 
 
+def test_all_states_together_are_bounded_and_handles_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "_MOST_BYTES", 40_000)
+    fill = "x = 'y' * 15_000\n1"
+    results = run(fill, fill, fill, "len(x)", "len(x)", scopes="abcac")
+    assert [r.value for r in results[3:]] == [None, 15_000]
+    many = "kept = [await artifacts.put('z' * 150 + str(n)) for n in range(60)]\n1"
+    results = run("x = 1", many, "x", scopes="aba")
+    assert results[2].status == "error"  # sixty handles are more than 40 kB
+
+
 @pytest.mark.parametrize(
     ("code", "names"),
     [

@@ -53,6 +53,7 @@ __all__ = ["MontyRun"]
 _MEDIA = "/workspace/media"
 _SUSPENSIONS = 1_000_000
 _SHOWN_VALUE = 1000
+_HANDLE = 500  # bytes of a handle beside its preview, about
 _NAMES: dict[str, Any] = {"artifacts": ARTIFACTS, "Artifact": ARTIFACT_CLASS}
 
 
@@ -328,7 +329,8 @@ class _State(NamedTuple):
 
     @property
     def size(self) -> int:
-        return len(self.data)
+        previews = sum(len(handle.value.preview) for handle in self.handles.values())
+        return len(self.data) + previews + _HANDLE * len(self.handles)
 
 
 class _Printed:

@@ -12,6 +12,7 @@ __all__ = ["Kept", "KeptStates", "bound_names"]
 
 _MOST_SCOPES = 256
 _LARGEST = 16 * 1024 * 1024
+_MOST_BYTES = 256 * 1024 * 1024
 
 
 class Kept(NamedTuple):
@@ -22,7 +23,10 @@ class Kept(NamedTuple):
 
 
 class KeptStates:
-    """One state a scope; of more than 256 scopes, that which was not used for longest goes."""
+    """One state a scope: that of the script that ended last.
+
+    Of more than 256 scopes, or 256 MB in all, those that were not used for longest go.
+    """
 
     def __init__(self) -> None:
         self._states: OrderedDict[str, Kept] = OrderedDict()
@@ -48,9 +52,12 @@ class KeptStates:
             names = None if names is None or known is None else names | known
         self._states[scope] = Kept(state, names)
         self._states.move_to_end(scope)
-        if len(self._states) > _MOST_SCOPES:
+        while len(self._states) > _MOST_SCOPES or self._bytes() > _MOST_BYTES:
             self._states.popitem(last=False)
         return None
+
+    def _bytes(self) -> int:
+        return sum(kept.state.size for kept in self._states.values())
 
 
 def bound_names(code: str) -> frozenset[str] | None:
