@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -27,6 +28,8 @@ _IDLE_S = 1.0
 
 _lock = threading.Lock()
 _idle: list[queue.SimpleQueue[Job]] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # threads are not forked
 
 
 async def run_in_thread(function: Callable[..., T], *args: Any) -> T:

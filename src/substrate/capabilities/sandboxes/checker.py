@@ -20,6 +20,7 @@ from typing import Any, cast
 import pydantic_monty as monty
 
 from substrate.capabilities.sandboxes.dialect import BUILTINS, with_way_round
+from substrate.capabilities.sandboxes.forked import is_forked
 from substrate.capabilities.sandboxes.launcher import launcher
 from substrate.kernel.sandbox import Problem, Script
 
@@ -79,6 +80,8 @@ class Checker:
 
     def close(self) -> None:
         """End the sessions and their workers."""
+        if is_forked():
+            return  # they are the parent's
         with self._lock:
             for stubs in list(self._sessions):
                 self._drop(stubs)

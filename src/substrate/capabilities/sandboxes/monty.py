@@ -18,6 +18,7 @@ from typing import Self
 import pydantic_monty as monty
 
 from substrate.capabilities.sandboxes.checker import Checker
+from substrate.capabilities.sandboxes.forked import is_forked, require_own_process
 from substrate.capabilities.sandboxes.launcher import launcher
 from substrate.capabilities.sandboxes.monty_run import MontyRun
 from substrate.capabilities.sandboxes.untraced import cut_short
@@ -55,7 +56,11 @@ class MontySandbox:
         return _capabilities()
 
     async def preflight(self, script: Script) -> list[Problem]:
-        """What can be told without running it: no text, too long, unsupported, wrongly typed."""
+        """What can be told without running it: no text, too long, unsupported, wrongly typed.
+
+        Raises SandboxUnavailable in a process that was forked after scripts ran.
+        """
+        require_own_process()
         if self._pool is None:  # the launcher is looked for off the loop
             await self._workers.run(launcher)
         code = script.code
@@ -73,6 +78,7 @@ class MontySandbox:
 
     def run(self, script: Script) -> MontyRun:
         """A new run of `script`, not yet started."""
+        require_own_process()
         return MontyRun(self, script)
 
     def pool(self) -> monty.Monty:
@@ -103,6 +109,8 @@ class MontySandbox:
         return self._workers
 
     def _close(self) -> None:
+        if is_forked():
+            return  # it is the parent's to close
         atexit.unregister(self._close)
         with self._lock:
             pool, self._pool = self._pool, None

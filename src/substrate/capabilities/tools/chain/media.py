@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import os
 import shutil
 import tempfile
 from collections import deque
@@ -38,5 +39,19 @@ async def give_back(folder: str, *, is_empty: bool) -> None:
 @functools.cache
 def _root() -> str:
     root = tempfile.mkdtemp(prefix="substrate-media-")
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    atexit.register(_remove, root, os.getpid())
     return root
+
+
+def _remove(root: str, pid: int) -> None:
+    if os.getpid() == pid:  # a forked child leaves its parent's alone
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _forget() -> None:
+    _kept.clear()
+    _root.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
