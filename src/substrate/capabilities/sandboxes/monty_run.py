@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import pydantic_monty as monty
 
@@ -29,6 +29,7 @@ from substrate.capabilities.sandboxes.monty_values import (
 )
 from substrate.capabilities.sandboxes.script_value import with_value
 from substrate.capabilities.sandboxes.worker import Worker
+from substrate.capabilities.sandboxes.workers import Places, Workers
 from substrate.kernel.errors import SandboxUnavailable
 from substrate.kernel.sandbox import (
     Answer,
@@ -45,9 +46,6 @@ from substrate.kernel.sandbox import (
 from substrate.kernel.tools.chain import ChainReason
 from substrate.kernel.tools.tools import CallSite
 
-if TYPE_CHECKING:
-    from substrate.capabilities.sandboxes.monty import MontySandbox
-
 __all__ = ["MontyRun"]
 
 _MEDIA = "/workspace/media"
@@ -57,10 +55,28 @@ _HANDLE = 500  # bytes of a handle beside its preview, about
 _NAMES: dict[str, Any] = {"artifacts": ARTIFACTS, "Artifact": ARTIFACT_CLASS}
 
 
+class Pool(Protocol):
+    """What a run needs of its sandbox."""
+
+    @property
+    def places(self) -> Places:
+        """The bound on worker processes."""
+        ...
+
+    @property
+    def workers(self) -> Workers:
+        """The threads that drive them."""
+        ...
+
+    def pool(self) -> monty.Monty:
+        """Monty's own pool (blocking)."""
+        ...
+
+
 class MontyRun:
     """One run of one script."""
 
-    def __init__(self, sandbox: MontySandbox, script: Script) -> None:
+    def __init__(self, sandbox: Pool, script: Script) -> None:
         self._sandbox = sandbox
         self._script = script
         self._bytes = script.code.encode()
