@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from substrate import ApprovalDecision, Toolbox, ToolChainTool, ToolInvoker, run_script_sync, tool
+from substrate import (
+    ApprovalDecision,
+    ChainPolicy,
+    Toolbox,
+    ToolChainTool,
+    ToolInvoker,
+    run_script_sync,
+    tool,
+)
 from substrate.capabilities.sandboxes import MontySandbox
 from substrate.capabilities.sandboxes.checker import Checker
 from substrate.kernel.sandbox import Problem, Script
@@ -200,3 +208,26 @@ def test_a_sandbox_of_its_own_ends_its_checker_too() -> None:
             return await chain.run("await pay(to=1)")
 
     assert asyncio.run(main()).reason == "type_check"
+
+
+def test_a_check_that_hangs_costs_a_chain_no_more_than_its_time() -> None:
+    class Slow(MontySandbox):
+        async def preflight(self, script: Script) -> list[Problem]:
+            await asyncio.Event().wait()
+            return []
+
+    async def main() -> ChainRunResult:
+        async with Slow(processes=1) as sandbox, asyncio.timeout(20):
+            policy = ChainPolicy(total_timeout_s=0.2)
+            chain = ToolChainTool(ToolInvoker(Toolbox([])), sandbox, policy=policy)
+            return await chain.run("while True:\n    pass")
+
+    result = asyncio.run(main())
+    assert (result.status, result.reason) == ("timeout", "time")
+    assert result.duration_ms < 10_000
+
+
+def test_a_long_script_is_not_checked_and_runs() -> None:
+    code = "x = 1\n" * 12_000 + "await pay(to='a', amount=1)"
+    result, ran = run(code)
+    assert (result.status, ran) == ("ok", ["a"]), result.output_text[:500]
