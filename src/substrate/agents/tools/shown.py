@@ -43,10 +43,10 @@ def cut(text: str, limit: int, size: int | None = None) -> str:
     head = text[: limit + 1].encode(errors="backslashreplace")
     if size is None:
         if len(head) <= limit and len(text) <= limit:
-            return text
+            return clean(text)
         size = len(text.encode(errors="backslashreplace"))
         if size <= limit:
-            return text
+            return clean(text)
     marker = f"… [cut: {size} bytes in all]".encode()
     room = limit - len(marker)
     if room <= 0:
