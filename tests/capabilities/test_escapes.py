@@ -210,7 +210,7 @@ ATTACKS = {
     "a regular expression": "import re\nre.match('(a+)+$', 'a' * 40 + 'b')",
     "prints": "while True:\n    print('x' * 10_000)",
     "calls without end": "while True:\n    try:\n        await echo(x=1)\n    except Exception:\n        pass",
-    "calls side by side": "import asyncio\nawait asyncio.gather(*[echo(x=1) for _ in range(100_000)])",
+    "calls side by side": "import asyncio\nawait asyncio.gather(*[echo(x=1) for _ in range(5_000)])",
     "sleeps side by side": "import asyncio\nawait asyncio.gather(*[asyncio.sleep(99) for _ in range(9999)])",
     "a long value": "'x' * 100_000_000",
     "recursion": "def f(n):\n    return f(n + 1)\nf(0)",
