@@ -34,7 +34,7 @@ from substrate.kernel.tools.chain import ChainRunResult
 
 CANARY = "CANARY_7f3a"
 TCP, UDP, ABSTRACT = 45871, 45872, "\0substrate-canary"
-LONGEST_S = 5.0
+LONGEST_S = 15.0  # the limit is 3; the rest is for a busy machine
 POLICY = ChainPolicy(total_timeout_s=3, max_tool_calls=50, max_output_bytes=64 * 1024)
 
 
@@ -277,7 +277,7 @@ def test_the_checks_see_a_breach_on_a_naive_host(
     ("fault", "result", "executed", "spent_s"),
     [
         ("BREACH", ChainRunResult(status="ok", logs="BREACH 1"), [], 0.0),
-        ("too long", ChainRunResult(status="ok"), [], 6.0),
+        ("too long", ChainRunResult(status="ok"), [], 99.0),
         ("too many calls", ChainRunResult(status="ok"), ["echo"] * 51, 0.0),
         ("sent twice", ChainRunResult(status="ok"), ["send_once"] * 2, 0.0),
         ("more calls than records", ChainRunResult(status="ok"), ["echo"], 0.0),
