@@ -242,7 +242,7 @@ def test_nan_and_the_infinities_are_numbers_and_no_whole_ones(value: float) -> N
 
 def test_the_message_of_a_fault_is_bounded() -> None:
     traits = read(input_schema={"properties": {"a": {"type": "integer"}}})
-    assert len(traits.faults({"a": "x" * 10_000})[0].message) < 400
+    assert len(traits.faults({"a": "x" * 1_000_000})[0].message) < 20_000
 
 
 @pytest.mark.req("S5", "way.lookup")

@@ -101,7 +101,7 @@ def test_a_tool_of_that_name_comes_first(risk: str) -> None:
     assert "async def tool_schema" in large
 
 
-@pytest.mark.parametrize("query", ["", "  ", '"', "mail OR", "NEAR(a b)", "-*", "a" * 9999, "日本"])
+@pytest.mark.parametrize("query", ["", "  ", '"', "mail OR", "NEAR(a b)", "-*", "a" * 999, "日本"])
 def test_no_words_break_the_search(query: str) -> None:
     box = Toolbox(MANY)
     index = ToolIndex({n: t for n in box.names() if (t := box.traits(n)) is not None})

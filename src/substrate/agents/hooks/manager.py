@@ -15,17 +15,12 @@ import inspect
 import logging
 import queue
 import threading
-import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from substrate.agents.tools.deadline import (
-    DeadlineExceededError,
-    carry_on,
-    run_bounded,
-)
+from substrate.agents.tools.eager import start_now
 from substrate.kernel.hooks import Hook, HookEvent
 
 __all__ = ["HookManager"]
@@ -36,13 +31,12 @@ _log = logging.getLogger("substrate.hooks")
 
 
 class _Observer:
-    __slots__ = ("hook", "is_async", "is_quick")
+    __slots__ = ("hook", "is_async")
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
         call = getattr(hook, "__call__", hook)  # noqa: B004  # an object's async __call__
         self.is_async: bool = inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(call)
-        self.is_quick: bool = self.is_async  # until it is seen to suspend
 
 
 class HookManager:
@@ -89,64 +83,36 @@ class HookManager:
             self._observers.pop(HookEvent(event), None)
 
     async def dispatch(self, event: HookEvent, context: Mapping[str, Any]) -> None:
-        """Tell every observer of `event`; returns within `patience_s`, never raises of its own."""
+        """Tell every observer of `event`; returns within `patience_s`, never raises of its own.
+
+        All are told before anything is waited for, so that a caller who is cancelled
+        leaves none of them out.
+        """
         observers = self._observers.get(event)
         if not observers:
             return
         view = MappingProxyType(context)
-        until = 0.0
         slow: list[asyncio.Task[None]] = []
         for observer in observers:
             if not observer.is_async:
                 self._thread.tell(observer.hook, view)
                 continue
-            try:
-                told = cast("Coroutine[Any, Any, None]", observer.hook(view))
-            except Exception as error:  # it takes other arguments
-                _failed(event, error)
-                continue
-            if not observer.is_quick:
-                bounded = run_bounded(told, self._patience_s, self._leave)
-                slow.append(asyncio.create_task(self._watched(bounded, event)))
-                continue
-            try:
-                blocker = told.send(None)
-            except StopIteration:
-                continue
-            except BaseException as error:
-                _failed(event, error)
-                continue
-            observer.is_quick = False
-            until = until or time.monotonic() + self._patience_s
-            rest = carry_on(told, blocker, until - time.monotonic(), self._leave)
-            await self._watched(rest, event)
+            task = start_now(_tell(observer.hook, view, event))
+            if not task.done():
+                slow.append(task)
         if slow:
-            rest = until - time.monotonic() if until else self._patience_s
-            await self._wait(slow, max(rest, 0.0), event)
+            await self._wait(slow, event)
 
-    async def _watched(self, told: Awaitable[None], event: HookEvent) -> None:
-        """Wait for an observer; what it raises is logged."""
+    async def _wait(self, tasks: list[asyncio.Task[None]], event: HookEvent) -> None:
+        late: Iterable[asyncio.Task[None]] = tasks
         try:
-            await told
-        except DeadlineExceededError:
-            _log.warning("an observer of %s was given up after %gs", event, self._patience_s)
-        except Exception as error:
-            _failed(event, error)
-
-    async def _wait(
-        self, tasks: list[asyncio.Task[None]], seconds: float, event: HookEvent
-    ) -> None:
-        try:
-            _, late = await asyncio.wait(tasks, timeout=seconds)
-        except asyncio.CancelledError:
-            for task in tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._patience_s)
+        finally:
+            for task in late:
                 task.cancel()
                 self._leave(task)
-            raise
-        for task in late:
+        for _ in late:
             _log.warning("an observer of %s was given up after %gs", event, self._patience_s)
-            task.cancel()
-            self._leave(task)
 
     def _leave(self, task: asyncio.Future[Any]) -> None:
         self._late.add(task)
@@ -162,8 +128,14 @@ class HookManager:
         self._thread.close(timeout_s)
 
 
-def _failed(event: HookEvent, error: BaseException) -> None:
-    _log.warning("an observer of %s failed", event, exc_info=error)
+async def _tell(hook: Hook, view: Mapping[str, Any], event: HookEvent) -> None:
+    """Tell an async observer; what it raises is logged by its type, for no content is."""
+    try:
+        await cast("Coroutine[Any, Any, None]", hook(view))
+    except asyncio.CancelledError:
+        raise  # it was given up
+    except BaseException as error:
+        _log.warning("an observer of %s failed (%s)", event, type(error).__name__)
 
 
 class _HookThread:

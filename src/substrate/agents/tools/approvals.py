@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -19,12 +19,14 @@ from substrate.agents.tools.deadline import (
     STEP_S,
     DeadlineExceededError,
     OnLate,
-    run_bounded,
+    call_bounded,
 )
 from substrate.agents.tools.session import InvokerSession
+from substrate.agents.tools.shown import preview, said
 from substrate.agents.tools.traits import Traits
 from substrate.kernel.context import RunContext
 from substrate.kernel.errors import Refused
+from substrate.kernel.secrets import hide
 from substrate.kernel.tools.approval import (
     ApprovalAnswer,
     ApprovalDecision,
@@ -101,7 +103,7 @@ async def decide(
         arguments = _edit(traits, answer)
         risk, why = await _assess(traits, arguments.snapshot, approver)
         edited = (*edited, *_changes(before.plain, arguments.snapshot.plain))
-        told = f"the arguments were edited in approval by {decided_by or 'the approver'}"
+        told = _told(edited, arguments.snapshot, traits, approver)
         if risk <= shown_risk:
             _grant(answer, traits, risk, approver)
             return Verdict(arguments, risk, "modified", decided_by, edited, told)
@@ -143,20 +145,13 @@ async def _classified(
 
 
 async def _called(function: Callable[[Any], Any], snapshot: Snapshot, leave: OnLate) -> Any:
-    answer = function(snapshot.copy())
-    if inspect.isawaitable(answer):
-        return await run_bounded(_awaited(answer), STEP_S, leave)
-    return answer
-
-
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
+    return await call_bounded(function, snapshot.copy(), seconds=STEP_S, on_late=leave)
 
 
 def _brief(error: BaseException) -> str:
     if isinstance(error, DeadlineExceededError):
         return f"no answer within {STEP_S:g}s"
-    return f"{type(error).__name__}: {error}"[:200]
+    return said(error)[:200]
 
 
 def _grant(answer: ApprovalAnswer, traits: Traits, risk: ToolRisk, approver: Approver) -> None:
@@ -191,6 +186,17 @@ def _edit(traits: Traits, answer: ApprovalAnswer) -> Arguments:
         raise Refused(message, reason="invalid_arguments", status="error") from None
 
 
+def _told(edited: tuple[str, ...], snapshot: Snapshot, traits: Traits, approver: Approver) -> str:
+    """What was edited, to what and by whom, in words for the model."""
+    secrets = traits.secrets | approver.session.policy.secret_names
+    now = {name: snapshot.plain.get(name, "(left out)") for name in edited}
+    by = approver.noted.decided_by or "the approver"
+    return f"{by} edited the arguments in approval: {preview(hide(now, secrets), _MOST_TOLD)}"
+
+
+_MOST_TOLD = 300  # bytes
+
+
 def _changes(before: Any, after: Any) -> tuple[str, ...]:
     keys = dict.fromkeys([*before, *after])
     missing = object()
@@ -217,7 +223,7 @@ async def _ask(
     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     session.pending[waiting] = (traits.name, risk)
     try:
-        with session.clock.waiting_for_person():
+        with session.clock.standing_still():
             return await _answer_of(handler, request, waiting, approver)
     finally:
         del session.pending[waiting]
@@ -297,13 +303,8 @@ async def _contained(handler: ApprovalHandler, request: ApprovalRequest) -> obje
 
 
 async def _tell_expired(handler: ExpiryAware, request: ApprovalRequest, approver: Approver) -> None:
-    async def tell() -> None:
-        answer = cast("Any", handler.expired(request))
-        if inspect.isawaitable(answer):
-            await answer
-
     try:
-        await run_bounded(tell(), STEP_S, approver.leave)
+        await call_bounded(handler.expired, request, seconds=STEP_S, on_late=approver.leave)
     except Exception:  # the handler's own trouble changes no answer
         return
 
@@ -315,15 +316,23 @@ def _checked(task: asyncio.Task[object], request: ApprovalRequest) -> ApprovalAn
         raise _handler_fault(name, "the handler cancelled itself")
     answer = task.result()
     if isinstance(answer, BaseException):
-        raise _handler_fault(name, f"the handler failed: {type(answer).__name__}: {answer}")
+        raise _handler_fault(name, f"the handler failed: {said(answer)}")
     if isinstance(answer, ApprovalDecision):
         answer = ApprovalAnswer(answer)
     if not isinstance(answer, ApprovalAnswer) or not isinstance(answer.decision, ApprovalDecision):
         found = f"a {type(answer).__name__}"
         raise _handler_fault(name, f"the handler answered {found}, which is no ApprovalDecision")
+    for field, known in _KNOWN:
+        found = getattr(answer, field)
+        if found is not None and not (isinstance(found, str) and found in (known or (found,))):
+            wanted = " or ".join(map(repr, known)) if known else "text"
+            raise _handler_fault(name, f"the handler's {field} must be {wanted}")
     if answer.decision is ApprovalDecision.MODIFIED and answer.arguments is None:
         raise _handler_fault(name, "the handler answered MODIFIED without arguments")
     return answer
+
+
+_KNOWN = (("grant", ("chain", "scope")), ("decided_by", None), ("reason", None))
 
 
 def _handler_fault(name: str, what: str, reason: Reason = "handler_error") -> Refused:

@@ -12,10 +12,10 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
-from substrate.agents.tools.shown import cut, preview
+from substrate.agents.tools.shown import cut, preview, said
 from substrate.agents.tools.traits import BindError, Fault, Traits
 from substrate.kernel.errors import Refused
-from substrate.kernel.secrets import have_secret, hide
+from substrate.kernel.secrets import HIDDEN, have_secret, hide, scrub, secrets_in
 from substrate.kernel.values import canonical, decode, digest_of, encode, plain
 
 __all__ = [
@@ -25,7 +25,9 @@ __all__ = [
     "Snapshot",
     "check_arguments",
     "find_refs",
+    "refuse_faults",
     "snapshot_of",
+    "value_at",
 ]
 
 _json = msgspec.json.Encoder()
@@ -78,8 +80,8 @@ def snapshot_of(name: str, arguments: Any) -> Snapshot:
         values = arguments.copy() if flat else plain(arguments)
         data = canonical(name, values)
         return Snapshot(values, digest_of(data), len(data), flat)
-    except (TypeError, ValueError, RecursionError) as error:
-        message = f"the arguments of {name!r} cannot be passed: {error}"
+    except BaseException as error:  # of whatever objects lie in them
+        message = f"the arguments of {name!r} cannot be passed: {said(error)}"
         raise Refused(message, reason="invalid_arguments", status="error") from None
 
 
@@ -111,8 +113,17 @@ def check_arguments(traits: Traits, snapshot: Snapshot) -> Arguments:
     values = snapshot.plain
     if isinstance(values, dict) and traits.is_valid(cast("Any", values)):
         refs = () if snapshot.flat else find_refs(cast("dict[str, Any]", values))
+        if traits.streams:
+            _require_artifacts(traits, cast("Any", values), refs)
         return Arguments(snapshot, refs, (), None if refs else _bound(traits, snapshot))
     return _check_slowly(traits, snapshot)
+
+
+def _require_artifacts(traits: Traits, values: dict[str, Any], refs: tuple[Path, ...]) -> None:
+    """A parameter that takes a stream takes an artifact, or the null that its schema allows."""
+    for name in sorted(traits.streams):
+        if values.get(name) is not None and (name,) not in refs:
+            refuse_faults(traits, [Fault((name,), "an artifact is wanted here: pass its handle")])
 
 
 def _bound(traits: Traits, snapshot: Snapshot) -> dict[str, Any] | None:
@@ -143,6 +154,7 @@ def _check_slowly(traits: Traits, snapshot: Snapshot) -> Arguments:
         faults = _open_faults(traits, values, refs)
     if faults:
         refuse_faults(traits, faults)
+    _require_artifacts(traits, cast("Any", values), refs)
     checked = Snapshot(values, snapshot.digest, snapshot.size)
     bound = None if refs else _bound(traits, checked)
     return Arguments(checked, refs, tuple(repaired), bound)
@@ -167,7 +179,7 @@ def _repair(traits: Traits, values: Any, faults: list[Fault], repaired: list[str
     for path in dict.fromkeys(f.path for f in faults if isinstance(f.instance, str)):
         if not path:
             continue
-        holder = _at(values, path[:-1])
+        holder = value_at(values, path[:-1])
         decoded = _decode_json(holder[path[-1]])
         if not isinstance(decoded, dict | list):
             continue
@@ -200,7 +212,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(msg)
 
 
-def _at(values: Any, path: Path) -> Any:
+def value_at(values: Any, path: Path) -> Any:
+    """What stands at a place."""
     for step in path:
         values = values[step]
     return values
@@ -254,15 +267,29 @@ def _require_ref(entries: Mapping[str, Any], path: Path) -> None:
 
 def refuse_faults(traits: Traits, faults: list[Fault]) -> NoReturn:
     """Raise the refusal that names every fault by its path."""
-    _refuse(
-        traits,
-        [f"{_written(f.path)}: {f.message}" if f.path else f.message for f in faults],
-    )
+    _refuse(traits, [_worded(fault, traits.secrets) for fault in faults[: _MOST_FAULTS + 1]])
+
+
+def _worded(fault: Fault, secrets: frozenset[str]) -> str:
+    """A fault with its place; of a secret, without its value."""
+    names = {step for step in fault.path if isinstance(step, str)}
+    inside = secrets_in(fault.instance, secrets)
+    is_secret = not secrets.isdisjoint(names) or have_secret(tuple(names))
+    if is_secret or (inside and len(fault.message) > _MOST_MESSAGE):
+        message = f"the value does not fit ({fault.keyword or 'its type'}); it is {HIDDEN}"
+    else:
+        message = scrub(fault.message, inside)
+    if len(message) > _MOST_MESSAGE:
+        message = f"{message[:140]} … {message[-140:]}"
+    return f"{_written(fault.path)}: {message}" if fault.path else message
+
+
+_MOST_MESSAGE = 300  # characters
 
 
 def _refuse(traits: Traits, faults: list[str]) -> NoReturn:
     shown = faults[:_MOST_FAULTS]
     if len(faults) > len(shown):
-        shown.append(f"and {len(faults) - len(shown)} more")
+        shown.append("and more")
     message = f"invalid arguments for {traits.name!r}: " + "; ".join(shown)
     raise Refused(message, reason="invalid_arguments", status="error")

@@ -7,21 +7,24 @@ is read at once is bounded, for it crosses into the script's memory.
 from __future__ import annotations
 
 import asyncio
-import codecs
 from collections.abc import AsyncIterator
 from typing import Literal, cast
 
 from substrate.agents.tools.session import Handle, InvokerSession
 from substrate.agents.tools.shaping import bytes_of
 from substrate.agents.tools.shown import preview
+from substrate.agents.tools.threads import run_in_thread
 from substrate.kernel.blobs import BlobStore
 from substrate.kernel.sandbox import Artifact
 from substrate.kernel.values import decode, encode, json_text, plain
 
-__all__ = ["MOST_READ", "put_artifact", "read_lines", "read_text"]
+__all__ = ["MOST_PUT_IN_ALL", "MOST_READ", "put_artifact", "read_lines", "read_text"]
 
 MOST_READ = 256 * 1024
 """Bytes that one read gives at most."""
+
+MOST_PUT_IN_ALL = 256 * 1024 * 1024
+"""Bytes that one script may make into artifacts."""
 
 _MOST_PUT = 64 * 1024 * 1024
 _LONGEST = 4  # bytes of a code point in UTF-8
@@ -67,24 +70,29 @@ async def read_lines(
     if start < 0 or (stop is not None and stop < 0):
         msg = "lines are counted from the first: a number cannot be negative"
         raise ValueError(msg)
-    lines: list[str] = []
-    number, size, rest = 0, 0, ""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    async for text in _texts(session, handle, store, decoder):
-        *ended, rest = (rest + text).split("\n")
-        for line in ended:
-            if start <= number and (stop is None or number < stop):
-                lines.append(line.removesuffix("\r"))
-                size = _room(size, line)
-            number += 1
-        if stop is not None and number >= stop:
-            return lines
-        if number >= start:
-            _room(size, rest)
-    if rest and start <= number:
-        _room(size, rest)
-        lines.append(rest.removesuffix("\r"))
-    return lines
+    if stop is not None and stop <= start:
+        return []
+    wanted = None if stop is None else stop - start
+    skip, held = start, b""
+    async for chunk in _chunks(session, handle, store):
+        rest = chunk
+        if skip:
+            passed = rest.count(_END)
+            if passed < skip:
+                skip -= passed
+                continue
+            rest, skip = rest.split(_END, skip)[-1], 0
+        held += rest
+        if wanted is not None and held.count(_END) >= wanted:
+            held = _END.join(held.split(_END, wanted)[:wanted]) + _END
+            break
+        _require_room(held)
+    _require_room(held)
+    lines = held.removesuffix(_END).decode().split("\n") if held else []
+    return [line.removesuffix("\r") for line in lines]
+
+
+_END = b"\n"
 
 
 async def put_artifact(
@@ -105,15 +113,23 @@ async def put_artifact(
         kind, content = "bytes", bytes(cast("bytes", data))
         shown = f"<{len(content)} bytes>"
     else:
-        value = plain(data)
-        content, shown = encode(value), preview(value, 200)
+        content, shown = await run_in_thread(_encoded, data)
     if len(content) > _MOST_PUT:
         msg = f"{len(content)} bytes are more than the {_MOST_PUT} that an artifact may have"
+        raise ValueError(msg)
+    session.put_bytes += len(content)
+    if session.put_bytes > MOST_PUT_IN_ALL:
+        msg = f"the artifacts of one script may have {MOST_PUT_IN_ALL} bytes together, not more"
         raise ValueError(msg)
     media_type = media_type or _MEDIA_TYPES[kind]
     blob = await session.store.put(content, media_type)
     ref = await session.issue(blob, kind, media_type, len(content))
     return Artifact(ref=ref, preview=shown, size=len(content), media_type=media_type)
+
+
+def _encoded(data: object) -> tuple[bytes, str]:
+    value = plain(data)
+    return encode(value), preview(value, 200)
 
 
 _MEDIA_TYPES = {
@@ -138,7 +154,7 @@ async def _json_text(session: InvokerSession, handle: Handle, store: BlobStore) 
     """The JSON of structured data, made once for as long as only this one is read."""
     if session.read_last is None or session.read_last[0] != handle.ref:
         data = await store.resolve(handle.blob)
-        session.read_last = (handle.ref, await asyncio.to_thread(_as_json, data))
+        session.read_last = (handle.ref, await run_in_thread(_as_json, data))
     return session.read_last[1]
 
 
@@ -146,26 +162,24 @@ def _as_json(data: bytes) -> bytes:
     return json_text(decode(data)).encode()
 
 
-async def _texts(
-    session: InvokerSession,
-    handle: Handle,
-    store: BlobStore,
-    decoder: codecs.IncrementalDecoder,
-) -> AsyncIterator[str]:
-    if handle.kind == "json":
-        yield (await _json_text(session, handle, store)).decode()
+async def _chunks(
+    session: InvokerSession, handle: Handle, store: BlobStore
+) -> AsyncIterator[bytes]:
+    """The UTF-8 of a text, in parts that are short enough to be looked through at once."""
+    if handle.kind == "text":
+        async for chunk in store.open(handle.blob):
+            yield chunk
         return
-    async for chunk in store.open(handle.blob):
-        yield decoder.decode(chunk)
-    yield decoder.decode(b"", final=True)
+    whole = await _json_text(session, handle, store)
+    for start in range(0, len(whole), MOST_READ):
+        yield whole[start : start + MOST_READ]
+        await asyncio.sleep(0)
 
 
-def _room(size: int, line: str) -> int:
-    size += len(line.encode()) + 1
-    if size > MOST_READ:
+def _require_room(held: bytes) -> None:
+    if len(held) > MOST_READ:
         msg = f"these lines have more than the {MOST_READ} bytes that one read gives: read fewer"
         raise ValueError(msg)
-    return size
 
 
 def _widened(window: bytes, start: int, end: int) -> bytes:

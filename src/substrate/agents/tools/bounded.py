@@ -10,7 +10,6 @@ from substrate.agents.tools.deadline import (
     STEP_S,
     DeadlineExceededError,
     OnLate,
-    Pace,
     run_bounded,
 )
 
@@ -20,15 +19,13 @@ T = TypeVar("T")
 _log = logging.getLogger("substrate.invoker")
 
 
-async def attempt(
-    what: str, step: Coroutine[Any, Any, T], leave: OnLate, pace: Pace | None = None
-) -> T | None:
+async def attempt(what: str, step: Coroutine[Any, Any, T], leave: OnLate) -> T | None:
     """The step's value, or None where it fails or takes longer than `STEP_S`; that is logged.
 
     Raises only the caller's own cancellation.
     """
     try:
-        return await run_bounded(step, STEP_S, leave, pace)
+        return await run_bounded(step, STEP_S, leave)
     except DeadlineExceededError:
         _log.warning("%s gave no answer within %gs", what, STEP_S)
     except Exception as error:  # its words may hold what is not to be logged

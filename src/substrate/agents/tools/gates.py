@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
-import msgspec
 from msgspec.structs import replace
 
 from substrate.agents.tools.approvals import Approver, decide
@@ -26,21 +24,25 @@ from substrate.agents.tools.arguments import (
     check_arguments,
     refuse_faults,
     snapshot_of,
+    value_at,
 )
 from substrate.agents.tools.bounded import attempt
+from substrate.agents.tools.call import CallState, Cleared, Guard, Outcome, Ready
 from substrate.agents.tools.deadline import (
     STEP_S,
     DeadlineExceededError,
     OnLate,
-    Pace,
-    ToolExitError,
+    call_bounded,
     run_bounded,
 )
-from substrate.agents.tools.lanes import Lane, Slots
-from substrate.agents.tools.session import Answered, Handle, InvokerSession, SessionView
-from substrate.agents.tools.shaping import shape_result, short_result, text_of
+from substrate.agents.tools.lanes import Held, Lane, Slots
+from substrate.agents.tools.refs import OFF_LOOP, Resolver
+from substrate.agents.tools.session import Answered, InvokerSession
+from substrate.agents.tools.shaping import shape_result, short_result, unshaped
+from substrate.agents.tools.shown import said, said_type
+from substrate.agents.tools.threads import run_in_thread
 from substrate.agents.tools.traits import BindError, Traits, TraitsSource, nearest
-from substrate.kernel.blobs import ArtifactStream, BlobStore
+from substrate.kernel.blobs import ArtifactStream
 from substrate.kernel.context import RunContext
 from substrate.kernel.errors import (
     DeclarationError,
@@ -52,26 +54,15 @@ from substrate.kernel.errors import (
 )
 from substrate.kernel.hooks import ProgressSink, ProgressStep
 from substrate.kernel.journal import CallIntent, CallOutcome, Journal
-from substrate.kernel.secrets import scrub, secrets_in
 from substrate.kernel.tools.approval import ApprovalHandler
-from substrate.kernel.tools.chain import CallStatus, InvocationResult, Ran, Reason
+from substrate.kernel.tools.chain import CallStatus, InvocationResult, Ran
 from substrate.kernel.tools.tools import (
-    CallSite,
     ToolCallRequest,
     ToolEffect,
     ToolExecutionResult,
-    ToolRisk,
 )
-from substrate.kernel.values import decode
 
 __all__ = [
-    "Cleared",
-    "Guard",
-    "Held",
-    "Noted",
-    "Outcome",
-    "Ready",
-    "SessionView",
     "announce_call",
     "check_arguments",
     "check_cancelled",
@@ -92,99 +83,10 @@ __all__ = [
     "write_intent",
 ]
 
-_OFF_LOOP = 1024 * 1024  # bytes; a longer walk would hold up the event loop
 _log = logging.getLogger("substrate.invoker")
 
 MOST_ABANDONED = 64
 """Calls of one invoker that may run on after they were given up; beyond, tools are `busy`."""
-
-
-class Noted:
-    """What is known of a call so far. It starts at the worst, and is only improved."""
-
-    status: CallStatus = "error"
-    reason: Reason | None = "internal"
-    ran: Ran = "no"
-    message: str = ""
-    snapshot: Snapshot | None = None
-    traits: Traits | None = None
-    risk: ToolRisk | None = None
-    decision: str | None = None
-    decided_by: str | None = None
-    edited: tuple[str, ...] = ()
-    repaired: tuple[str, ...] = ()
-    run_at: float = 0.0
-    ran_until: float = 0.0
-    begun: bool = False
-    announced: bool = False
-    result: InvocationResult | None = None
-    told: str | None = None
-    context: dict[str, Any] | None = None
-    secrets: frozenset[str] = frozenset()
-
-    def __init__(self, call: ToolCallRequest, started_at: float) -> None:
-        self.call = call
-        self.tool = call.name
-        self.started_at = started_at
-
-    def without_secrets(self, text: str) -> str:
-        """A text to be shown, without the secret values of the arguments."""
-        if self.snapshot is None:
-            return text
-        secrets = secrets_in(self.snapshot.plain, self.secrets)
-        return scrub(text, secrets) if secrets else text
-
-
-class Cleared(msgspec.Struct, frozen=True):
-    """A call whose arguments fit and whose risk is accepted: what guards judge."""
-
-    call: ToolCallRequest
-    traits: Traits
-    checked: Arguments
-    risk: ToolRisk
-    session: SessionView
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """A copy of the arguments that will run."""
-        return self.checked.snapshot.copy()
-
-    @property
-    def site(self) -> CallSite | None:
-        """Where in the script the call is written."""
-        return self.call.site
-
-
-@runtime_checkable
-class Guard(Protocol):
-    """The one extension line: judges a cleared call, in order, and fails closed.
-
-    A guard refuses by raising `Refused("why")`; whatever else it raises, and taking
-    longer than five seconds, refuses too. An optional `saw(cleared, output)` is
-    called after the tool returned and before its result is shaped.
-    """
-
-    async def check(self, cleared: Cleared, /) -> None:
-        """Return to let the call pass; raise `Refused` to refuse it."""
-        ...
-
-
-class Ready(msgspec.Struct, frozen=True):
-    """A cleared call with its refs resolved: what the tool is run with."""
-
-    cleared: Cleared
-    kwargs: Mapping[str, Any]
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """What became of a started call."""
-
-    status: CallStatus
-    ran: Ran
-    reason: Reason | None = None
-    message: str = ""
-    output: ToolExecutionResult | None = None
-    raised: RunCancelled | None = None  # the run's own cancellation, seen by the tool
 
 
 # 1 snapshot and recall -----------------------------------------------------------------
@@ -272,7 +174,7 @@ def require_callable(traits: Traits, session: InvokerSession) -> Traits:
 
 
 async def clear_risk(
-    noted: Noted,
+    state: CallState,
     traits: Traits,
     arguments: Arguments,
     session: InvokerSession,
@@ -281,22 +183,23 @@ async def clear_risk(
     leave: OnLate,
 ) -> Cleared:
     """The risk is one that runs unasked, or somebody said yes to exactly these arguments."""
-    call = noted.call
+    call = state.call
     if (
         traits.classify_risk is None
         and traits.requires_approval is False
         and traits.risk <= session.policy.max_risk_unapproved
     ):
-        noted.risk = traits.risk
+        state.risk = traits.risk
         return Cleared(call, traits, arguments, traits.risk, session.view)
-    approver = Approver(handler, session, ctx, leave, noted)
+    approver = Approver(handler, session, ctx, leave, state)
     verdict = await decide(call, traits, arguments, approver)
-    noted.risk, noted.decision, noted.decided_by = (
+    state.runs = verdict.arguments.snapshot
+    state.risk, state.decision, state.decided_by = (
         verdict.risk,
         verdict.decision,
         verdict.decided_by,
     )
-    noted.edited, noted.told = verdict.edited, verdict.told
+    state.edited, state.told = verdict.edited, verdict.told
     return Cleared(call, traits, verdict.arguments, verdict.risk, session.view)
 
 
@@ -307,7 +210,7 @@ async def run_guards(guards: Sequence[Guard], cleared: Cleared, leave: OnLate) -
     """Every guard let the call pass."""
     for guard in guards:
         try:
-            await run_bounded(cast("Any", guard.check(cleared)), STEP_S, leave)
+            await call_bounded(guard.check, cleared.apart(), seconds=STEP_S, on_late=leave)
         except Refused as refusal:
             raise Refused(refusal.message, reason="guard") from None
         except Exception as error:
@@ -316,7 +219,7 @@ async def run_guards(guards: Sequence[Guard], cleared: Cleared, leave: OnLate) -
 
 def _guard_failed(guard: Guard, error: BaseException) -> Refused:
     late = isinstance(error, DeadlineExceededError)
-    what = f"gave no answer within {STEP_S:g}s" if late else f"failed: {_said(error)}"
+    what = f"gave no answer within {STEP_S:g}s" if late else f"failed: {said(error)}"
     return Refused(f"the guard {type(guard).__name__} {what}", reason="guard")
 
 
@@ -328,9 +231,9 @@ def let_guards_see(guards: Sequence[Guard], cleared: Cleared, outcome: Outcome) 
         if saw is None:
             continue
         try:
-            saw(cleared, output)
-        except Exception:
-            _log.warning("%s.saw failed", type(guard).__name__, exc_info=True)
+            saw(cleared.apart(), output)
+        except BaseException as error:  # the tool has run: nothing of a guard's may hide that
+            _log.warning("%s.saw failed (%s)", type(guard).__name__, type(error).__name__)
 
 
 # 8 inbound refs ------------------------------------------------------------------------
@@ -344,68 +247,23 @@ async def resolve_refs(cleared: Cleared, session: InvokerSession, leave: OnLate)
         return Ready(cleared, _renamed(values))
     values = arguments.snapshot.copy()
     stand_ins = arguments.snapshot.copy()
-    size = 0  # of what takes long to walk: structured data
+    resolver = Resolver(traits, session, leave)
     for path in arguments.refs:
-        holder, shadow = _holder(values, path), _holder(stand_ins, path)
-        ref = holder[path[-1]][REF_KEY]
-        content = await _content(ref, path, traits, session, leave)
-        handle = session.handle(ref)
-        if handle is not None and not isinstance(content, ArtifactStream | str | bytes):
-            size += handle.size
+        holder, shadow = value_at(values, path[:-1]), value_at(stand_ins, path[:-1])
+        content = await resolver.content(holder[path[-1]][REF_KEY], path)
         holder[path[-1]] = content
         shadow[path[-1]] = {} if isinstance(content, ArtifactStream) else content
-    if size > _OFF_LOOP:
-        await asyncio.to_thread(_check_again, traits, stand_ins)
-        return Ready(cleared, await asyncio.to_thread(_for_tool, traits, values))
+    if resolver.size > OFF_LOOP:
+        await run_in_thread(_check_again, traits, stand_ins)
+        return Ready(cleared, await run_in_thread(_for_tool, traits, values))
     _check_again(traits, stand_ins)
     return Ready(cleared, _for_tool(traits, values))
-
-
-def _holder(values: Any, path: tuple[str | int, ...]) -> Any:
-    for step in path[:-1]:
-        values = values[step]
-    return values
 
 
 def _check_again(traits: Traits, values: dict[str, Any]) -> None:
     faults = [f for f in traits.faults(values) if not (f.path and f.path[0] in traits.streams)]
     if faults:
         refuse_faults(traits, faults)
-
-
-async def _content(
-    ref: str,
-    path: tuple[str | int, ...],
-    traits: Traits,
-    session: InvokerSession,
-    leave: OnLate,
-) -> Any:
-    handle, store = session.handle(ref), session.store
-    if store is None or handle is None:
-        why = "there is no artifact store" if store is None else "it was not issued in this scope"
-        message = f"the artifact ref {ref!r:.100} does not resolve: {why}"
-        raise Refused(message, reason="bad_ref", status="error")
-    if len(path) == 1 and path[0] in traits.streams:
-        return ArtifactStream(store, handle.blob, size=handle.size, media_type=handle.media_type)
-    left = max(session.clock.left(), 0.0)
-    try:
-        return await run_bounded(_read(store, handle), left, leave)
-    except DeadlineExceededError:
-        raise _out_of_time(session) from None
-    except Exception as error:
-        message = f"the artifact {ref!r:.100} could not be read: {_said(error)}"
-        raise Refused(message, reason="bad_ref", status="error") from None
-
-
-async def _read(store: BlobStore, handle: Handle) -> Any:
-    data = await store.resolve(handle.blob)
-    if handle.kind == "bytes":
-        return data
-    if handle.kind == "text":
-        return await text_of(data)
-    if len(data) > _OFF_LOOP:
-        return await asyncio.to_thread(decode, data)
-    return decode(data)
 
 
 def _for_tool(traits: Traits, values: dict[str, Any]) -> Mapping[str, Any]:
@@ -465,33 +323,11 @@ def _left(session: InvokerSession) -> float:
     return max(session.clock.left(), 0.0)
 
 
-class Held:
-    """Slots that are held, to be freed together."""
-
-    __slots__ = ("_chain", "_tool")
-
-    def __init__(self) -> None:
-        self._chain: Slots | None = None
-        self._tool: Slots | None = None
-
-    def add(self, slots: Slots) -> None:
-        """One more; the chain's first."""
-        if self._chain is None:
-            self._chain = slots
-        else:
-            self._tool = slots
-
-    def free(self) -> None:
-        """Free them; once."""
-        chain, tool, self._chain, self._tool = self._chain, self._tool, None, None
-        if tool is not None:
-            tool.free()
-        if chain is not None:
-            chain.free()
-
-
-def check_cancelled(ctx: RunContext | None) -> None:
-    """The run still goes on."""
+def check_cancelled(ctx: RunContext | None, session: InvokerSession) -> None:
+    """The run still goes on, and so does the chain."""
+    if session.closed:
+        message = "the session was closed while the call waited; it was not run"
+        raise Refused(message, reason="session_closed", status="error")
     if ctx is not None:
         ctx.check()
 
@@ -508,18 +344,18 @@ async def announce_call(sink: ProgressSink, cleared: Cleared, leave: OnLate) -> 
     await tell(sink, step, leave)
 
 
-async def announce_result(sink: ProgressSink, noted: Noted, leave: OnLate) -> None:
+async def announce_result(sink: ProgressSink, state: CallState, leave: OnLate) -> None:
     """The progress sink was told what became of the call."""
-    if not noted.announced:
-        noted.announced = True
+    if not state.announced:
+        state.announced = True
         step = ProgressStep(
             kind="TOOL_RESULT",
-            tool=noted.tool,
-            call_id=noted.call.call_id,
-            seq=noted.call.seq,
-            status=noted.status,
-            reason=noted.reason,
-            ran=noted.ran,
+            tool=state.tool,
+            call_id=state.call.call_id,
+            seq=state.call.seq,
+            status=state.status,
+            reason=state.reason,
+            ran=state.ran,
         )
         await tell(sink, step, leave)
 
@@ -527,24 +363,18 @@ async def announce_result(sink: ProgressSink, noted: Noted, leave: OnLate) -> No
 async def tell(sink: ProgressSink, step: ProgressStep, leave: OnLate) -> None:
     """Tell a sink, bounded; what it raises is logged."""
     try:
-        told = sink(step)
-        if inspect.isawaitable(told):
-            await run_bounded(_awaited(told), STEP_S, leave)
+        await call_bounded(sink, step, seconds=STEP_S, on_late=leave)
     except DeadlineExceededError:
         _log.warning("a progress sink was given up after %gs", STEP_S)
-    except Exception:
-        _log.warning("a progress sink failed", exc_info=True)
-
-
-async def _awaited(awaitable: Awaitable[None]) -> None:
-    await awaitable
+    except Exception as error:
+        _log.warning("a progress sink failed (%s)", said_type(error))
 
 
 # 11 intent -----------------------------------------------------------------------------
 
 
 async def write_intent(
-    journal: Journal, cleared: Cleared, session: InvokerSession, leave: OnLate, pace: Pace
+    journal: Journal, cleared: Cleared, session: InvokerSession, leave: OnLate
 ) -> CallIntent:
     """Of a `once` or `idempotent` tool it is written that the call is about to start."""
     traits, call = cleared.traits, cleared.call
@@ -563,7 +393,7 @@ async def write_intent(
         arguments=snapshot.data,
     )
     try:
-        await run_bounded(journal.intend(intent), STEP_S, leave, pace)
+        await run_bounded(journal.intend(intent), STEP_S, leave)
     except DeadlineExceededError:
         message = f"{traits.name!r} was not started: the journal gave no answer in {STEP_S:g}s"
         raise Refused(message, reason="internal", status="error") from None
@@ -574,7 +404,7 @@ async def write_intent(
         message = f"{traits.name!r} was not started: {error}"
         raise Refused(message, reason="fenced", status="error") from None
     except Exception as error:
-        _log.exception("the journal failed")
+        _log.error("the journal failed (%s)", type(error).__name__)  # no content
         message = f"{traits.name!r} was not started: the journal failed ({type(error).__name__})"
         raise Refused(message, reason="internal", status="error") from None
     return intent
@@ -585,11 +415,10 @@ async def write_intent(
 
 async def execute(
     ready: Ready,
-    noted: Noted,
+    state: CallState,
     session: InvokerSession,
     ctx: RunContext | None,
     intent: CallIntent | None,
-    lane: Lane,
     leave: OnLate,
 ) -> Outcome:
     """Run the tool within its time; the one place where a tool is run."""
@@ -597,29 +426,29 @@ async def execute(
     seconds = _seconds(traits, session)
     if seconds <= 0:
         refusal = _out_of_time(session)
-        noted.status, noted.reason, noted.message = "error", refusal.reason, refusal.message
+        state.status, state.reason, state.message = "error", refusal.reason, refusal.message
         return Outcome("error", "no", refusal.reason, refusal.message)
     own = _own_context(ctx, session, intent, seconds)
     run = cast("Callable[..., Any]", traits.run)
-    noted.ran, noted.run_at = "unknown", time.perf_counter()
+    state.ran, state.run_at = "unknown", time.perf_counter()
     try:
-        output = await run_bounded(run(ctx=own, **ready.kwargs), seconds, leave, lane.pace)
+        output = await run_bounded(run(ctx=own, **ready.kwargs), seconds, leave)
         outcome = _accepted(traits, output)
     except DeadlineExceededError:
         message = _late_text(traits, seconds)
         outcome = Outcome("timeout", "unknown", "timeout", message)
     except NotDone as error:
-        message = noted.without_secrets(f"{traits.name!r} did nothing: {error}")
+        message = state.shown(f"{traits.name!r} did nothing: {error}")
         outcome = Outcome("error", "no", "tool_error", message)
     except RunCancelled as error:
         outcome = Outcome("cancelled", "yes", "cancelled", str(error), raised=error)
     except Exception as error:
-        message = noted.without_secrets(f"{traits.name!r} failed: {_said(error)}")
+        message = state.shown(f"{traits.name!r} failed: {said(error)}")
         outcome = Outcome("error", "yes", "tool_error", message)
     finally:
-        noted.ran_until = time.perf_counter()
-    noted.status, noted.ran, noted.reason = outcome.status, outcome.ran, outcome.reason
-    noted.message = outcome.message
+        state.ran_until = time.perf_counter()
+    state.status, state.ran, state.reason = outcome.status, outcome.ran, outcome.reason
+    state.message = outcome.message
     return outcome
 
 
@@ -664,25 +493,11 @@ def _accepted(traits: Traits, output: object) -> Outcome:
     return Outcome("ok", "yes", None, "", output)
 
 
-def _said(error: BaseException) -> str:
-    """An error in words: of a group, its leaves."""
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        return "; ".join(_said(leaf) for leaf in group.exceptions)
-    if isinstance(error, ToolExitError):
-        return _said(error.error)
-    try:
-        text = str(error)
-    except Exception:  # a hostile __str__
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 # 13 outcome ----------------------------------------------------------------------------
 
 
 async def settle_outcome(
-    journal: Journal, intent: CallIntent, outcome: Outcome, leave: OnLate, pace: Pace
+    journal: Journal, intent: CallIntent, outcome: Outcome, leave: OnLate
 ) -> None:
     """What became of a call with an intent is written; a failure of that changes no answer."""
     settled = CallOutcome(
@@ -692,35 +507,31 @@ async def settle_outcome(
         ran=outcome.ran,
         reason=outcome.reason,
     )
-    await attempt("the journal", journal.settle(settled), leave, pace)
+    await attempt("the journal", journal.settle(settled), leave)
 
 
 # 14 shaping ----------------------------------------------------------------------------
 
 
 async def shape_outcome(
-    outcome: Outcome, noted: Noted, session: InvokerSession, leave: OnLate
+    outcome: Outcome, state: CallState, session: InvokerSession, leave: OnLate
 ) -> InvocationResult:
     """What became of the call as a result that is fit to carry."""
     if outcome.raised is not None:
         raise outcome.raised
     if outcome.output is None:
-        return InvocationResult(
-            status="error", reason=outcome.reason, ran=outcome.ran, text=outcome.message
+        text = outcome.message if state.told is None else f"{outcome.message} [{state.told}]"
+        return InvocationResult(status="error", reason=outcome.reason, ran=outcome.ran, text=text)
+    is_chain = state.traits is not None and state.traits.is_chain
+    try:
+        result = short_result(outcome.output, session) or await shape_result(
+            outcome.output, state.tool, session, leave, state.secrets, is_chain=is_chain
         )
-    result = short_result(outcome.output, session)
-    if result is None:
-        result = await shape_result(
-            outcome.output,
-            noted.tool,
-            session,
-            leave,
-            noted.secrets,
-            is_chain=noted.traits is not None and noted.traits.is_chain,
-        )
-        if result.status == "error":
-            result = replace(result, text=noted.without_secrets(result.text))
-    return result if noted.told is None else replace(result, told=noted.told)
+    except Exception as error:  # the tool has run: what it returned is odd, not undone
+        result = unshaped(outcome.output, error, session)
+    if result.status == "error" and not is_chain:
+        result = replace(result, text=state.shown(result.text))
+    return result if state.told is None else replace(result, told=state.told)
 
 
 def late_outcome(intent: CallIntent, task: asyncio.Future[Any]) -> CallOutcome | None:

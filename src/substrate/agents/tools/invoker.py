@@ -17,11 +17,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from substrate.agents.hooks.manager import HookManager
 from substrate.agents.tools import gates
 from substrate.agents.tools.arguments import Snapshot
 from substrate.agents.tools.bounded import attempt
-from substrate.agents.tools.deadline import OnLate, Pace
-from substrate.agents.tools.gates import Cleared, Guard, Noted
+from substrate.agents.tools.call import CallState, Cleared, Guard
+from substrate.agents.tools.deadline import OnLate
 from substrate.agents.tools.lanes import Lane
 from substrate.agents.tools.session import Answered, InvokerSession, Scope, SessionView
 from substrate.agents.tools.shown import cut, preview
@@ -82,7 +83,6 @@ class ToolInvoker:
         self._lanes: dict[str, Lane] = {}
         self._scopes: dict[str, Scope] = {}
         self._look_for_idle_at = 0.0
-        self._pace = Pace()  # the journal's
         self._abandoned: dict[asyncio.Future[Any], str] = {}
 
     @property
@@ -142,62 +142,55 @@ class ToolInvoker:
         TOOL_START and one TOOL_END are told, except where the call id was answered
         before: then that answer comes back, marked `replayed`.
         """
-        noted = Noted(call, time.perf_counter())
-        noted.secrets = session.policy.secret_names
-        entry: Answered | None = None
+        state = CallState(call, session.policy, time.perf_counter())
         session.clock.enter_call()
         try:
-            try:
-                if session.owner is not self or session.closed:
-                    raise _no_session(session)
-                snapshot = noted.snapshot = gates.take_snapshot(call)
-                known = gates.recall(call, snapshot, session)
-                if known is not None:
+            if session.owner is not self or session.closed:
+                raise _no_session(session)
+            snapshot = state.snapshot = gates.take_snapshot(call)
+            known = gates.recall(call, snapshot, session)
+            if known is not None:
+                state.recalled = True
+                with session.clock.standing_still():
                     return replace(await known.answer(), replayed=True)
-                entry = session.answers[call.call_id] = Answered(call.name, snapshot.digest)
-            except Refused as refusal:
-                await self._tell_start(noted, session, ctx)
-                return self._refused(noted, refusal)
-            noted.begun = True
+            state.entry = session.answers[call.call_id] = Answered(call.name, snapshot.digest)
             if self._hooks is not None:
-                noted.context = _told(noted, session, ctx)
-                await self._hooks.dispatch(HookEvent.TOOL_START, noted.context)
-            noted.result = await self.pass_gates(noted, snapshot, session, ctx, progress_sink)
-            return noted.result
+                await self._tell_start(self._hooks, state, session, ctx)
+            state.result = await self.pass_gates(state, snapshot, session, ctx, progress_sink)
+            return state.result
         except Refused as refusal:
-            return self._refused(noted, refusal)
+            return _refused(state, refusal)
         except (asyncio.CancelledError, RunCancelled):
-            noted.status = noted.reason = "cancelled"
+            state.status = state.reason = "cancelled"
             raise
         except Exception as error:
-            _log.exception("a fault of substrate's own in %s", noted.tool)
-            return self._refused(noted, _fault(noted, error))
+            return _refused(state, _fault(state, error))
         finally:
             session.clock.leave_call()
-            if noted.begun:  # else the answer was recalled
-                await self._close_call(noted, entry, session, progress_sink)
+            if not state.recalled:
+                await self._close_call(state, session, ctx, progress_sink)
 
     async def pass_gates(
         self,
-        noted: Noted,
+        state: CallState,
         snapshot: Snapshot,
         session: InvokerSession,
         ctx: RunContext | None,
         sink: ProgressSink | None,
     ) -> InvocationResult:
         """The way of one call. Each line is a gate; a refusal is raised as `Refused`."""
-        leave = self._leaver(noted)
+        leave = self.leaver(state.call.name)
         gates.spend_budget(session)
-        traits = gates.find_tool(self._source, noted.call.name)
-        noted.tool, noted.traits = traits.name, traits
+        traits = gates.find_tool(self._source, state.call.name)
+        state.tool, state.traits = traits.name, traits
         if traits.secrets:
-            noted.secrets |= traits.secrets
+            state.secrets |= traits.secrets
             session.secrets |= traits.secrets
         local = gates.require_callable(traits, session)
         arguments = gates.check_arguments(local, snapshot)
-        noted.repaired = arguments.repaired
+        state.repaired, state.runs = arguments.repaired, arguments.snapshot
         cleared = await gates.clear_risk(
-            noted, local, arguments, session, self._approval, ctx, leave
+            state, local, arguments, session, self._approval, ctx, leave
         )
         if self._guards:
             await gates.run_guards(self._guards, cleared, leave)
@@ -207,22 +200,22 @@ class ToolInvoker:
         if held is None:
             held = await gates.take_slot(session, lane, len(self._abandoned))
         try:
-            gates.check_cancelled(ctx)
+            gates.check_cancelled(ctx, session)
             if sink is not None:
                 await gates.announce_call(sink, cleared, leave)
             journal, intent, late = self._journal or session.journal, None, leave
             if local.effect is not ToolEffect.PURE:
-                intent = await gates.write_intent(journal, cleared, session, leave, self._pace)
+                intent = await gates.write_intent(journal, cleared, session, leave)
                 late = self._late_writer(journal, intent, leave)
-            outcome = await gates.execute(ready, noted, session, ctx, intent, lane, late)
+            outcome = await gates.execute(ready, state, session, ctx, intent, late)
             if intent is not None:
-                await gates.settle_outcome(journal, intent, outcome, leave, self._pace)
+                await gates.settle_outcome(journal, intent, outcome, leave)
         finally:
             held.free()
         if sink is not None:
-            await gates.announce_result(sink, noted, leave)
+            await gates.announce_result(sink, state, leave)
         gates.let_guards_see(self._guards, cleared, outcome)
-        return await gates.shape_outcome(outcome, noted, session, leave)
+        return await gates.shape_outcome(outcome, state, session, leave)
 
     def _lane(self, traits: Traits) -> Lane:
         lane = self._lanes.get(traits.name)
@@ -235,13 +228,6 @@ class ToolInvoker:
 
         def leave(task: asyncio.Future[Any]) -> None:
             self._abandoned[task] = name
-            task.add_done_callback(self._returned)
-
-        return leave
-
-    def _leaver(self, noted: Noted) -> OnLate:
-        def leave(task: asyncio.Future[Any]) -> None:
-            self._abandoned[task] = noted.tool
             task.add_done_callback(self._returned)
 
         return leave
@@ -267,50 +253,71 @@ class ToolInvoker:
         if not task.cancelled():
             task.exception()
 
-    def _refused(self, noted: Noted, refusal: Refused) -> InvocationResult:
-        noted.status, noted.reason, noted.ran = refusal.status, refusal.reason, refusal.ran
-        noted.message = noted.without_secrets(refusal.message)
-        status = "denied" if refusal.status == "denied" else "error"
-        noted.result = InvocationResult(
-            status=status, reason=refusal.reason, ran=refusal.ran, text=noted.message
-        )
-        return noted.result
-
-    async def _tell_start(
-        self, noted: Noted, session: InvokerSession, ctx: RunContext | None
-    ) -> None:
-        noted.begun = True
-        if self._hooks is not None:
-            noted.context = _told(noted, session, ctx)
-            await self._hooks.dispatch(HookEvent.TOOL_START, noted.context)
-
     async def _close_call(
         self,
-        noted: Noted,
-        entry: Answered | None,
+        state: CallState,
         session: InvokerSession,
+        ctx: RunContext | None,
         sink: ProgressSink | None,
     ) -> None:
-        """On every outcome: the record, the answer to whoever sent the same call, the end event."""
-        if noted.traits is None:  # refused before it was looked up: its secrets are secret too
+        """On every outcome: the answer to whoever sent the same call, the record, the end event.
+
+        Observers are told also where the caller is cancelled meanwhile.
+        """
+        if state.entry is not None:
+            state.entry.settle(state.result or _cancelled(state))
+        if state.traits is None:  # refused before it was looked up: its secrets are secret too
             with contextlib.suppress(Exception):
-                known = self._source.traits(noted.call.name)
-                noted.secrets |= known.secrets if known is not None else frozenset()
-        session.record(_record(noted))
-        if entry is not None:
-            entry.settle(noted.result or _cancelled(noted))
-        if sink is not None:
-            await gates.announce_result(sink, noted, self._leaver(noted))
-        if self._hooks is not None:
+                known = self._source.traits(state.call.name)
+                state.secrets |= known.secrets if known is not None else frozenset()
+        session.record(_record(state))
+        try:
+            if sink is not None:
+                await gates.announce_result(sink, state, self.leaver(state.tool))
+        finally:
+            if self._hooks is not None:
+                await self._tell_end(self._hooks, state, session, ctx)
+
+    async def _tell_start(
+        self,
+        hooks: HookDispatcher,
+        state: CallState,
+        session: InvokerSession,
+        ctx: RunContext | None,
+    ) -> None:
+        state.context = _told(state, session, ctx)
+        await self._dispatch(hooks, HookEvent.TOOL_START, state.context)
+
+    async def _tell_end(
+        self,
+        hooks: HookDispatcher,
+        state: CallState,
+        session: InvokerSession,
+        ctx: RunContext | None,
+    ) -> None:
+        """Tell of the end; a call that was refused before its start was told starts here too."""
+        try:
+            if state.context is None:
+                await self._tell_start(hooks, state, session, ctx)
+        finally:
             context = {
-                **(noted.context or {}),
-                "tool_name": noted.tool,
-                "status": noted.status,
-                "reason": noted.reason,
-                "ran": noted.ran,
-                "duration_ms": (time.perf_counter() - noted.started_at) * 1000,
+                **(state.context or {}),
+                "tool_name": state.tool,
+                "status": state.status,
+                "reason": state.reason,
+                "ran": state.ran,
+                "duration_ms": (time.perf_counter() - state.started_at) * 1000,
             }
-            await self._hooks.dispatch(HookEvent.TOOL_END, context)
+            await self._dispatch(hooks, HookEvent.TOOL_END, context)
+
+    async def _dispatch(
+        self, hooks: HookDispatcher, event: HookEvent, context: dict[str, Any]
+    ) -> None:
+        """Tell the observers; a dispatcher that is none of ours is bounded."""
+        if isinstance(hooks, HookManager):
+            await hooks.dispatch(event, context)
+        else:
+            await attempt("the hooks", hooks.dispatch(event, context), self.leaver("hooks"))
 
     async def close_scope(self, scope: str) -> None:
         """Forget a scope that has no open session, and release what it kept."""
@@ -340,67 +347,80 @@ def _no_session(session: InvokerSession) -> Refused:
     return Refused(f"the session {what}; open a new one", reason="session_closed", status="error")
 
 
-def _told(noted: Noted, session: InvokerSession, ctx: RunContext | None) -> dict[str, Any]:
+def _told(state: CallState, session: InvokerSession, ctx: RunContext | None) -> dict[str, Any]:
     return {
-        "tool_name": noted.tool,
-        "call_id": noted.call.call_id,
-        "seq": noted.call.seq,
+        "tool_name": state.tool,
+        "call_id": state.call.call_id,
+        "seq": state.call.seq,
         "chain_id": session.chain_id,
         "run_id": ctx.run_id if ctx is not None else None,
         "agent_id": ctx.agent_id if ctx is not None else None,
     }
 
 
-def _cancelled(noted: Noted) -> InvocationResult:
+def _cancelled(state: CallState) -> InvocationResult:
     return InvocationResult(
         status="error",
         reason="cancelled",
-        ran=noted.ran,
-        text=f"the call of {noted.tool!r} was cancelled",
+        ran=state.ran,
+        text=f"the call of {state.tool!r} was cancelled",
     )
 
 
-def _fault(noted: Noted, error: Exception) -> Refused:
+def _refused(state: CallState, refusal: Refused) -> InvocationResult:
+    state.status, state.reason, state.ran = refusal.status, refusal.reason, refusal.ran
+    state.message = state.shown(refusal.message)
+    status = "denied" if refusal.status == "denied" else "error"
+    state.result = InvocationResult(
+        status=status, reason=refusal.reason, ran=refusal.ran, text=state.message
+    )
+    return state.result
+
+
+def _fault(state: CallState, error: Exception) -> Refused:
+    # its words may hold what is not to be logged
+    _log.error("a fault of substrate's own in %s (%s)", state.tool, type(error).__name__)
+    _log.debug("the fault", exc_info=error)
     message = (
-        f"substrate failed in {noted.tool!r} ({type(error).__name__}); the tool {_RAN[noted.ran]}"
+        f"substrate failed in {state.tool!r} ({type(error).__name__}); the tool {_RAN[state.ran]}"
     )
-    return Refused(message, reason="internal", status="error", ran=noted.ran)
+    return Refused(message, reason="internal", status="error", ran=state.ran)
 
 
 _RAN = {"no": "was not run", "yes": "ran", "unknown": "may have run"}
 
 
-def _record(noted: Noted) -> ChainCallRecord:
-    call, traits, snapshot, result = noted.call, noted.traits, noted.snapshot, noted.result
-    secrets = noted.secrets
-    run_at = noted.run_at or time.perf_counter()
+def _record(state: CallState) -> ChainCallRecord:
+    call, traits, snapshot, result = state.call, state.traits, state.snapshot, state.result
+    secrets, runs = state.secrets, state.runs or snapshot
+    run_at = state.run_at or time.perf_counter()
     record = ChainCallRecord(
         call_id=call.call_id,
-        tool=noted.tool,
+        tool=state.tool,
         seq=call.seq,
-        status=noted.status,
-        reason=noted.reason,
-        ran=noted.ran,
+        status=state.status,
+        reason=state.reason,
+        ran=state.ran,
         args_digest=snapshot.digest if snapshot is not None else "",
-        args_preview=snapshot.preview(secrets) if snapshot is not None else "",
-        risk=noted.risk if noted.risk is not None or traits is None else traits.risk,
+        args_preview=runs.preview(secrets) if runs is not None else "",
+        risk=state.risk if state.risk is not None or traits is None else traits.risk,
         effect=traits.effect if traits is not None else None,
-        wait_ms=(run_at - noted.started_at) * 1000,
-        run_ms=(noted.ran_until - noted.run_at) * 1000 if noted.ran_until else 0.0,
-        started_at=noted.started_at + _EPOCH,
+        wait_ms=(run_at - state.started_at) * 1000,
+        run_ms=(state.ran_until - state.run_at) * 1000 if state.ran_until else 0.0,
+        started_at=state.started_at + _EPOCH,
         result_preview=_result_preview(result, secrets),
         site=call.site,
     )
     ref = result.artifact_ref if result is not None else None
-    if noted.status == "ok" and noted.decision is None and not noted.repaired and ref is None:
+    if state.status == "ok" and state.decision is None and not state.repaired and ref is None:
         return record  # nearly always
     return replace(
         record,
-        decision=noted.decision,
-        decided_by=noted.decided_by,
-        edited=noted.edited,
-        repaired=noted.repaired,
-        message=noted.message,
+        decision=state.decision,
+        decided_by=state.decided_by,
+        edited=state.edited,
+        repaired=state.repaired,
+        message=state.message,
         artifact_ref=ref,
     )
 

@@ -12,10 +12,9 @@ import threading
 import time
 from collections import deque
 
-from substrate.agents.tools.deadline import Pace
 from substrate.agents.tools.traits import Rate, Traits
 
-__all__ = ["Lane", "Pacer", "Slots"]
+__all__ = ["Held", "Lane", "Pacer", "Slots"]
 
 
 class Slots:
@@ -68,10 +67,10 @@ class Slots:
         with self._lock:
             while self._queue:
                 turn = self._queue.popleft()
-                loop = turn.get_loop()
-                if loop.is_closed():
+                try:
+                    turn.get_loop().call_soon_threadsafe(_wake, turn)
+                except RuntimeError:  # its loop is closed: nobody waits there
                     continue
-                loop.call_soon_threadsafe(_wake, turn)
                 return
             self._free += 1
 
@@ -114,13 +113,36 @@ class Pacer:
 
 
 class Lane:
-    """What an invoker keeps for one tool: its slots, its pace and how it has behaved."""
+    """What an invoker keeps for one tool: its slots and its rate."""
 
-    __slots__ = ("abandoned", "pace", "pacer", "slots", "traits")
+    __slots__ = ("pacer", "slots", "traits")
 
     def __init__(self, traits: Traits) -> None:
         self.traits = traits
         self.slots = Slots(traits.concurrency) if traits.concurrency is not None else None
         self.pacer = Pacer(traits.rate) if traits.rate is not None else None
-        self.pace = Pace()
-        self.abandoned = 0
+
+
+class Held:
+    """Slots that are held, to be freed together."""
+
+    __slots__ = ("_chain", "_tool")
+
+    def __init__(self) -> None:
+        self._chain: Slots | None = None
+        self._tool: Slots | None = None
+
+    def add(self, slots: Slots) -> None:
+        """One more; the chain's first."""
+        if self._chain is None:
+            self._chain = slots
+        else:
+            self._tool = slots
+
+    def free(self) -> None:
+        """Free them; once."""
+        chain, tool, self._chain, self._tool = self._chain, self._tool, None, None
+        if tool is not None:
+            tool.free()
+        if chain is not None:
+            chain.free()

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Literal, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from substrate.agents.tools.bounded import attempt
 from substrate.agents.tools.deadline import OnLate
@@ -23,6 +24,7 @@ from substrate.kernel.errors import InDoubt
 from substrate.kernel.journal import CallIntent, CallOutcome
 from substrate.kernel.tools.chain import ChainCallRecord, ChainPolicy, InvocationResult
 from substrate.kernel.tools.tools import ToolRisk, new_call_id
+from substrate.kernel.values import decode, encode
 
 __all__ = ["Answered", "Clock", "Handle", "InvokerSession", "MemoryJournal", "Scope", "SessionView"]
 
@@ -72,8 +74,8 @@ class Clock:
             self._since = None
 
     @contextmanager
-    def waiting_for_person(self) -> Generator[None]:
-        """A call waits for a person."""
+    def standing_still(self) -> Generator[None]:
+        """A call waits for a person, or for the answer of the same call sent before."""
         self._waiting += 1
         self._turn()
         try:
@@ -132,27 +134,27 @@ class Answered(msgspec.Struct, eq=False, gc=False):
     tool: str
     digest: str
     result: InvocationResult | None = None
-    waiters: tuple[asyncio.Future[InvocationResult], ...] = ()
+    waiters: tuple[asyncio.Future[None], ...] = ()
+    data: bytes | None = None
 
     async def answer(self) -> InvocationResult:
-        """The answer, when it is there."""
-        if self.result is not None:
+        """The answer, when it is there; what can be changed in it is a copy."""
+        while self.result is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.waiters = (*self.waiters, waiter)
+            await waiter
+        if self.data is None:
             return self.result
-        waiter: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
-        self.waiters = (*self.waiters, waiter)
-        return await waiter
+        return replace(self.result, structured=decode(self.data))
 
     def settle(self, result: InvocationResult) -> None:
         """Answer everybody who sent the same call again."""
+        if type(result.structured) in (dict, list):
+            self.data = encode(result.structured)
         self.result = result
         for waiter in self.waiters:
-            waiter.get_loop().call_soon_threadsafe(_deliver, waiter, result)
+            look_again(waiter)
         self.waiters = ()
-
-
-def _deliver(waiter: asyncio.Future[InvocationResult], result: InvocationResult) -> None:
-    if not waiter.done():
-        waiter.set_result(result)
 
 
 class MemoryJournal:
@@ -224,6 +226,7 @@ class InvokerSession:
         self.media_count = 0
         self.secrets: frozenset[str] = policy.secret_names
         self.read_last: tuple[str, bytes] | None = None
+        self.put_bytes = 0
         self.closed = False
         self.warned = False
         self.view = SessionView(self)
@@ -275,7 +278,7 @@ class InvokerSession:
         for session in (self,) if reach == "chain" else tuple(self._scope.sessions):
             for waiting, (asked, at) in tuple(session.pending.items()):
                 if session.granted(asked, at):
-                    waiting.get_loop().call_soon_threadsafe(_look_again, waiting)
+                    look_again(waiting)
 
     def handle(self, ref: str) -> Handle | None:
         """What was issued in this scope under `ref`, or None."""
@@ -381,6 +384,12 @@ class SessionView:
         return self._session.trace
 
 
-def _look_again(waiting: asyncio.Future[None]) -> None:
+def look_again(waiting: asyncio.Future[None]) -> None:
+    """Wake who waits, in whatever loop; one that is closed waits no more."""
+    with suppress(RuntimeError):
+        waiting.get_loop().call_soon_threadsafe(_wake, waiting)
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)

@@ -8,7 +8,6 @@ run: shaping never turns its success into an error.
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import logging
 import os
@@ -18,7 +17,8 @@ from typing import Any, Literal, cast
 from substrate.agents.tools.deadline import STEP_S, DeadlineExceededError, OnLate, run_bounded
 from substrate.agents.tools.media import sniff, workspace_name
 from substrate.agents.tools.session import InvokerSession
-from substrate.agents.tools.shown import clean, cut, preview
+from substrate.agents.tools.shown import clean, cut, preview, said
+from substrate.agents.tools.threads import run_in_thread
 from substrate.agents.tools.traits import identifier_of
 from substrate.kernel.content import (
     AudioBlock,
@@ -34,7 +34,7 @@ from substrate.kernel.tools.chain import ChainFile, InvocationResult
 from substrate.kernel.tools.tools import ToolExecutionResult
 from substrate.kernel.values import encode, json_text, plain
 
-__all__ = ["MEDIA_ROOT", "bytes_of", "shape_result", "short_result", "text_of"]
+__all__ = ["MEDIA_ROOT", "bytes_of", "shape_result", "short_result", "text_of", "unshaped"]
 
 MEDIA_ROOT = "/workspace/media"
 """Where a script finds media files."""
@@ -63,7 +63,7 @@ async def shape_result(
     shaper = _Shaper(identifier_of(tool), session, leave, secrets, is_chain=is_chain)
     text = clean(output.text)
     if _is_wide(output.structured_content) or any(map(_is_wide_block, output.content)):
-        structured, rest = await asyncio.to_thread(_structured, output)
+        structured, rest = await run_in_thread(_structured, output)
     else:
         structured, rest = _structured(output)
     status = "error" if output.is_error else "ok"
@@ -97,6 +97,20 @@ def short_result(output: ToolExecutionResult, session: InvokerSession) -> Invoca
     return InvocationResult(status="ok", ran="yes", text=block.text)
 
 
+def unshaped(
+    output: ToolExecutionResult, error: Exception, session: InvokerSession
+) -> InvocationResult:
+    """The result of a tool that ran and returned what cannot be carried."""
+    text = f"(the tool ran; what it returned cannot be carried: {said(error)})"
+    text = cut(text, max(session.policy.max_inline_result_bytes, len("(the tool ran)")))
+    return InvocationResult(
+        status="error" if output.is_error else "ok",
+        reason="tool_error" if output.is_error else None,
+        ran="yes",
+        text=text,
+    )
+
+
 def _structured(output: ToolExecutionResult) -> tuple[Any, list[ContentBlock]]:
     """The structured content in plain form, and the blocks that are no text."""
     rest: list[ContentBlock] = [
@@ -109,8 +123,8 @@ def _structured(output: ToolExecutionResult) -> tuple[Any, list[ContentBlock]]:
         return None, rest
     try:
         return plain(value), rest
-    except (TypeError, ValueError, RuntimeError) as error:  # also one that is changed meanwhile
-        return f"(the tool's value has no plain form: {clean(str(error))[:300]})", rest
+    except BaseException as error:  # of whatever objects lie in it
+        return f"(the tool's value has no plain form: {clean(said(error))[:300]})", rest
 
 
 _WIDE = 1000
@@ -198,7 +212,7 @@ class _Shaper:
         if len(data) <= self._limit or self._no_store():
             return value, None, None
         if len(data) > _OFF_LOOP:
-            shown = await asyncio.to_thread(self._previewed, value)
+            shown = await run_in_thread(self._previewed, value)
         else:
             shown = self._previewed(value)
         ref, failed = await self._offload(data, "json", "application/json", len(data))
@@ -277,7 +291,7 @@ class _Shaper:
             ref, _ = await self._offload(data, "bytes", found.media_type, len(data))
         if session.media_root is not None:
             try:
-                await asyncio.to_thread(_write, Path(session.media_root) / name, data)
+                await run_in_thread(_write, Path(session.media_root) / name, data)
             except OSError as error:  # the tool has run: its success stands
                 _log.warning("a media file could not be written: %s", error.strerror)
         return ChainFile(f"{MEDIA_ROOT}/{name}", found.media_type, ref)
@@ -309,7 +323,7 @@ async def bytes_of(text: str) -> bytes:
     """UTF-8 of a text; a long one off the loop and in slices, since encoding holds the interpreter."""
     if len(text) <= _OFF_LOOP:
         return text.encode()
-    return await asyncio.to_thread(_encode_slices, text)
+    return await run_in_thread(_encode_slices, text)
 
 
 def _encode_slices(text: str) -> bytes:
@@ -322,7 +336,7 @@ async def text_of(data: bytes) -> str:
     """The text of UTF-8 bytes; a long one off the loop and in slices."""
     if len(data) <= _OFF_LOOP:
         return data.decode()
-    return await asyncio.to_thread(_decode_slices, data)
+    return await run_in_thread(_decode_slices, data)
 
 
 def _decode_slices(data: bytes) -> str:

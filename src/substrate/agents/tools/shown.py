@@ -11,11 +11,12 @@ from typing import Any, cast
 
 import msgspec
 
+from substrate.agents.tools.eager import ToolExitError
 from substrate.kernel.secrets import hide
 from substrate.kernel.tools.chain import InvocationResult
 from substrate.kernel.values import json_text
 
-__all__ = ["NOTHING", "clean", "cut", "preview", "shown_result"]
+__all__ = ["NOTHING", "clean", "cut", "preview", "said", "said_type", "shown_result"]
 
 NOTHING = "(the tool returned nothing)"
 _EMPTY = "(the tool returned an empty text)"
@@ -93,6 +94,29 @@ def _brief(value: Any, limit: int, depth: int) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)  # JSON would say null
     return value
+
+
+def said(error: BaseException) -> str:
+    """An error in words: of a group, its leaves; of what was contained, what it was."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return "; ".join(said(leaf) for leaf in group.exceptions[:_MOST_LEAVES])
+    if isinstance(error, ToolExitError):
+        return said(error.error)
+    try:
+        text = str(error)[:_MOST_SAID]
+    except BaseException:  # a hostile __str__
+        text = ""
+    return f"{said_type(error)}: {text}" if text else said_type(error)
+
+
+_MOST_LEAVES = 20
+_MOST_SAID = 64 * 1024  # characters; what is shown is cut to far less
+
+
+def said_type(error: BaseException) -> str:
+    """The name of an error's type."""
+    return type(error.error if isinstance(error, ToolExitError) else error).__name__
 
 
 def shown_result(result: InvocationResult) -> str:

@@ -14,10 +14,11 @@ import functools
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["run_in_thread"]
+__all__ = ["run_in_thread", "thread_left_by"]
 
 T = TypeVar("T")
 
@@ -32,10 +33,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # threads are not forked
 
 
+_left: weakref.WeakKeyDictionary[asyncio.Future[Any], asyncio.Future[Any]]
+_left = weakref.WeakKeyDictionary()
+
+
+def thread_left_by(task: asyncio.Future[Any]) -> asyncio.Future[Any] | None:
+    """What will come of the thread that a cancelled task has left running, if it has."""
+    return _left.pop(task, None)
+
+
 async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
     """Run `function(*args)` in a thread, with the caller's context variables.
 
-    A caller that is cancelled leaves the thread behind; what it returns is dropped.
+    A caller that is cancelled leaves the thread behind (`thread_left_by`).
     SystemExit and the like arrive as they are; StopIteration as a RuntimeError.
     """
     loop = asyncio.get_running_loop()
@@ -54,7 +64,20 @@ async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
         return functools.partial(_deliver, loop, _set_result, future, result)
 
     _start(job)
-    return await future
+    try:
+        await asyncio.wait((future,))
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and not future.done():
+            _left[task] = future
+        future.add_done_callback(_consume)
+        raise
+    return future.result()
+
+
+def _consume(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()  # nobody else may ask
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:

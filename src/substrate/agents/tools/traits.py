@@ -369,7 +369,7 @@ def _positional(schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 # checking arguments ----------------------------------------------------------------------
 
-_MOST_MESSAGE = 300
+_MOST_MESSAGE = 16 * 1024  # characters; it is shortened where it is shown
 _COMBINATORS = {"AnyOf", "OneOfNotValid", "OneOfMultipleValid", "Not", "FalseSchema", "AllOf"}
 _KEYWORDS = {"Type": "type", "AnyOf": "anyOf", "OneOfNotValid": "oneOf"}
 
@@ -425,15 +425,11 @@ def _fault(error: Any) -> Fault:
     kind = type(error.kind).__name__.rsplit("_", 1)[-1]
     return Fault(
         path,
-        _short(str(error.message)),
+        str(error.message)[:_MOST_MESSAGE],
         _KEYWORDS.get(kind, kind[:1].lower() + kind[1:]),
         kind in _COMBINATORS,
         error.instance,
     )
-
-
-def _short(message: str) -> str:
-    return message if len(message) <= _MOST_MESSAGE else f"{message[:140]} … {message[-140:]}"
 
 
 # identifiers -----------------------------------------------------------------------------

@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from substrate.agents.tools.artifacts import put_artifact, read_lines, read_text
 from substrate.agents.tools.deadline import DeadlineExceededError, run_bounded
@@ -34,13 +37,14 @@ from substrate.kernel.sandbox import (
     Raised,
     Returned,
     SandboxCall,
-    SandboxEvent,
     SandboxRun,
 )
 from substrate.kernel.tools.chain import ChainFile, InvocationResult
 from substrate.kernel.tools.tools import ToolCallRequest
 
 __all__ = ["Bridge", "Ending", "answer_of"]
+
+Ask: TypeAlias = ArtifactRead | ArtifactPut
 
 _log = logging.getLogger("substrate.chain")
 
@@ -77,6 +81,9 @@ class Bridge:
     sink: ProgressSink | None = None
     lookups: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Any])
     files: list[ChainFile] = field(default_factory=list[ChainFile])
+    _waiting: deque[tuple[int, ToolCallRequest | Ask]] = field(
+        default_factory=deque[tuple[int, "ToolCallRequest | Ask"]]
+    )
     _open: dict[int, asyncio.Task[Answer]] = field(
         default_factory=dict[int, "asyncio.Task[Answer]"]
     )
@@ -89,8 +96,10 @@ class Bridge:
     async def drive(self) -> Ending:
         """Run the script to its end, whatever end that is, or to that of the chain's time.
 
-        Raises the caller's own cancellation, after every open call was cancelled.
+        The clock runs but while a call is waited for, which keeps it itself. Raises the
+        caller's own cancellation, after every open call was cancelled.
         """
+        self.session.clock.computing(True)
         limit = asyncio.timeout(None)
         watch = _Watch(self.session.clock, limit)
         try:
@@ -108,62 +117,73 @@ class Bridge:
             raise
         finally:
             watch.stop()
-
-    async def _drive(self) -> Ending:
-        event = await self._computing(self.run.start())
-        while isinstance(event, Blocked):
-            if len(event.calls) == 1 and not (event.asks or self._open or event.until):
-                await self._call_alone(event.calls[0])
-            else:
-                for call_id, work in self._made(event):
-                    self._start(call_id, work)
-                await self._some_answer(event.until)
-            if self._over_budget > 1:
-                return await self._end(Failed(reason="budget", error=_OVER_BUDGET))
-            answers, self._answers = self._answers, {}
-            event = await self._computing(self.run.answer(answers))
-        return await self._end(event)
-
-    async def _computing(self, step: Coroutine[Any, Any, SandboxEvent]) -> SandboxEvent:
-        """Let the script compute, on the chain's clock."""
-        self.session.clock.computing(True)
-        try:
-            return await step
-        finally:
             self.session.clock.computing(False)
 
-    async def _call_alone(self, call: SandboxCall) -> None:
-        """The script waits for this one call and nothing else: no task is needed."""
-        request = self._request(call)
-        if request is not None:
-            self._answers[call.id] = await self._call(request)
+    async def _drive(self) -> Ending:
+        event = await self.run.start()
+        while isinstance(event, Blocked):
+            made = self._made(event)
+            if len(made) == 1 and not (event.asks or self._open or event.until):
+                await self._call_alone(*made[0])
+            else:
+                self._waiting.extend(made)
+                self._start_waiting()
+                await self._some_answer(event.until)
+            if self._over_budget > 1:
+                self._waiting.clear()
+                return await self._end(Failed(reason="budget", error=_OVER_BUDGET))
+            answers, self._answers = self._answers, {}
+            event = await self.run.answer(answers)
+        return await self._end(event)
 
-    def _made(self, event: Blocked) -> list[tuple[int, Coroutine[Any, Any, Answer]]]:
+    async def _call_alone(self, call_id: int, request: Any) -> None:
+        """The script waits for this one call and nothing else: no task is needed."""
+        with self._waiting_for_calls():
+            self._answers[call_id] = await self._call(request)
+
+    @contextmanager
+    def _waiting_for_calls(self) -> Generator[None]:
+        """The script does not compute: what it waits for keeps the clock."""
+        self.session.clock.computing(False)
+        try:
+            yield
+        finally:
+            self.session.clock.computing(True)
+
+    def _made(self, event: Blocked) -> list[tuple[int, ToolCallRequest | Ask]]:
         """What the script asks for since the last event, in the order in which it asked."""
-        made: list[tuple[int, Coroutine[Any, Any, Answer]]] = []
+        made: list[tuple[int, ToolCallRequest | Ask]] = []
         for call in event.calls:
             request = self._request(call)
             if request is not None:
-                made.append((call.id, self._call(request)))
+                made.append((call.id, request))
         if event.asks:
-            made += [(ask.id, self._serve(ask)) for ask in event.asks]
+            made += [(ask.id, ask) for ask in event.asks]
             made.sort(key=itemgetter(0))
         return made
 
-    def _start(self, call_id: int, work: Coroutine[Any, Any, Answer]) -> None:
-        task = self._open[call_id] = asyncio.create_task(work)
-        task.add_done_callback(lambda done: self._ended(call_id, done))
+    def _start_waiting(self) -> None:
+        """Start what waits, in order; no more at once than can be told of a spent budget."""
+        most = self.session.policy.max_tool_calls + 2
+        while self._waiting and len(self._open) < most:
+            call_id, made = self._waiting.popleft()
+            work = self._call(made) if isinstance(made, ToolCallRequest) else self._serve(made)
+            task = self._open[call_id] = asyncio.create_task(work)
+            task.add_done_callback(partial(self._ended, call_id))
 
     def _ended(self, call_id: int, task: asyncio.Task[Answer]) -> None:
         """Called in the order in which calls end, which is that of their answers."""
-        if self._open.pop(call_id, None) is None or task.cancelled():
-            return
-        error = task.exception()
-        if error is None:
+        if self._open.pop(call_id, None) is None:
+            return  # the chain gave it up
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            self._answers[call_id] = Raised("RuntimeError", "the call was cancelled")
+        elif error is None:
             self._answers[call_id] = task.result()
         else:
             self._broken = error
         self._woken.set()
+        self._start_waiting()
 
     async def _call(self, request: ToolCallRequest) -> Answer:
         result = await self.invoker.invoke(
@@ -174,7 +194,7 @@ class Bridge:
             self._over_budget += 1
         return answer_of(result, self.session)
 
-    async def _serve(self, ask: ArtifactRead | ArtifactPut) -> Answer:
+    async def _serve(self, ask: Ask) -> Answer:
         """A part of an artifact, or a new one; on the chain's clock, as a call is."""
         self.session.clock.enter_call()
         try:
@@ -186,7 +206,7 @@ class Bridge:
         except ValueError as error:
             return Raised("ValueError", str(error))
         except Exception as error:  # the store's own words may hold what is not the script's
-            _log.exception("the artifact store failed")
+            _log.warning("the artifact store failed (%s)", type(error).__name__)
             return Raised("RuntimeError", f"the artifact store failed ({type(error).__name__})")
         finally:
             self.session.clock.leave_call()
@@ -198,33 +218,25 @@ class Bridge:
                 raise self._broken
             self._woken.clear()
             if until is None:
-                await self._woken.wait()
+                with self._waiting_for_calls():
+                    await self._woken.wait()
             elif until <= time.monotonic():
                 return
-            else:
-                await self._sleeping(until)
-
-    async def _sleeping(self, until: float) -> None:
-        """A sleeping script counts as computing."""
-        self.session.clock.computing(True)
-        try:
-            async with asyncio.timeout(until - time.monotonic()):
-                await self._woken.wait()
-        except TimeoutError:
-            return
-        finally:
-            self.session.clock.computing(False)
+            else:  # a sleeping script counts as computing
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(until - time.monotonic()):
+                        await self._woken.wait()
 
     def _request(self, call: SandboxCall) -> ToolCallRequest | None:
         """The call as a request; None where it cannot be one, and was answered so."""
         if call.name in self.lookups:
             self._answers[call.id] = _looked_up(self.lookups[call.name], call)
             return None
-        self._seq += 1
         arguments = self._arguments(call)
         if isinstance(arguments, Raised):
             self._answers[call.id] = arguments
             return None
+        self._seq += 1
         call_id = f"{self.session.chain_id}:{self._seq}"
         return ToolCallRequest(call.name, arguments, call_id, self._seq, call.site)
 
@@ -248,10 +260,12 @@ class Bridge:
         """Calls in flight are finished within their own deadlines, or by the chain's clock."""
         while self._open:
             self._woken.clear()
-            await self._woken.wait()
+            with self._waiting_for_calls():
+                await self._woken.wait()
         return Ending(event, unstarted=event.calls)
 
     async def _cancel_open(self) -> None:
+        self._waiting.clear()
         tasks = list(self._open.values())
         self._open.clear()
         for task in tasks:
@@ -296,11 +310,11 @@ def _looked_up(ask: Callable[..., Any], call: SandboxCall) -> Answer:
         return Returned(ask(*call.args, **call.kwargs))
     except LookupError as error:
         return Raised("LookupError", str(error))
-    except (TypeError, ValueError, AttributeError) as error:
+    except Exception as error:
         return Raised("ValueError", f"{call.name} takes other arguments: {error}")
 
 
-async def served(ask: ArtifactRead | ArtifactPut, session: InvokerSession) -> Any:
+async def served(ask: Ask, session: InvokerSession) -> Any:
     """What the script asked for."""
     if isinstance(ask, ArtifactPut):
         return await put_artifact(session, ask.data, ask.media_type)

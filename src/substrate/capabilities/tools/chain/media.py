@@ -6,13 +6,14 @@ of such a chain: a folder that stayed empty is handed to the next one.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import functools
 import os
 import shutil
 import tempfile
 from collections import deque
+
+from substrate.agents.tools.threads import run_in_thread
 
 __all__ = ["give_back", "media_folder"]
 
@@ -33,7 +34,7 @@ async def give_back(folder: str, *, is_empty: bool) -> None:
     if is_empty and len(_kept) < _MOST_KEPT:
         _kept.append(folder)
     else:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await run_in_thread(functools.partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 @functools.cache

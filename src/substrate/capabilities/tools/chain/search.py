@@ -34,6 +34,7 @@ async def tool_schema(name: str) -> str:
 
 _WORD = re.compile(r"[^\W_]+")
 _MOST = 50
+_LONGEST = 1000  # characters of a query
 
 
 class ToolIndex:
@@ -56,7 +57,11 @@ class ToolIndex:
             self._database = None
 
     def search(self, query: str, limit: int = 10) -> list[dict[str, str]]:
-        """The best matches first: `name` to call it by, `does` its first line."""
+        """The best matches first: `name` to call it by, `does` its first line.
+
+        Raises ValueError for what is no text of at most 1,000 characters, or no number.
+        """
+        _require(query, limit)
         words = [word.lower() for word in _WORD.findall(_spaced(query))][:32]
         if not words:
             return []
@@ -83,7 +88,8 @@ class ToolIndex:
         return found[:most]
 
     def schema(self, name: str) -> str:
-        """The stub of one tool; LookupError names the nearest ones."""
+        """The stub of one tool; LookupError names the nearest ones, ValueError tells of no name."""
+        _require(name)
         traits = self._tools.get(name)
         if traits is None:
             by_name = {traits.name: identifier for identifier, traits in self._tools.items()}
@@ -95,6 +101,16 @@ class ToolIndex:
             msg = f"no tool named {name!r:.80}{hint}"
             raise LookupError(msg)
         return stub_of(name, traits)
+
+
+def _require(text: object, limit: object = 1) -> None:
+    """What a script gives is whatever it likes."""
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        msg = f"a text of at most {_LONGEST} characters is wanted"
+        raise ValueError(msg)
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        msg = "the limit must be a whole number"
+        raise ValueError(msg)  # noqa: TRY004  # what a script gives is no type error of ours
 
 
 def _text(name: str, traits: Traits) -> str:

@@ -14,6 +14,7 @@ from msgspec.structs import asdict, replace
 from substrate.agents.tools.invoker import InvokerSession, ToolInvoker
 from substrate.agents.tools.session import Clock
 from substrate.agents.tools.shown import clean, cut
+from substrate.agents.tools.threads import run_in_thread
 from substrate.agents.tools.traits import Traits, identifiers_of
 from substrate.capabilities.tools.chain.awaiting import never_awaited
 from substrate.capabilities.tools.chain.bridge import Bridge, Ending
@@ -290,7 +291,7 @@ class ToolChainTool:
         if len(code) < _SHORT:
             lost = never_awaited(code, tools)
         else:
-            lost = await asyncio.to_thread(never_awaited, code, tools)
+            lost = await run_in_thread(never_awaited, code, tools)
         told = {problem.line for problem in lost}  # with the line as it should be
         return [*lost, *(p for p in found if p.reason != "not_awaited" or p.line not in told)]
 
@@ -324,8 +325,11 @@ def _sandbox_of(sandbox: Sandbox | str | None) -> Sandbox:
 
 
 def _limits(session: InvokerSession) -> SandboxLimits:
-    compute = max(session.clock.left(), 0.001)
-    return SandboxLimits(compute_s=compute)
+    left = min(max(session.clock.left(), 0.001), _LONGEST_S)
+    return SandboxLimits(compute_s=left)
+
+
+_LONGEST_S = 7 * 86_400.0  # seconds; a limit without end is one a sandbox may not know
 
 
 class _Ended:
