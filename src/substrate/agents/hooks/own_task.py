@@ -28,24 +28,30 @@ Running: TypeAlias = "asyncio.Task[Outcome]"
 
 def start(hook: Callable[[Mapping[str, Any]], Any], view: Mapping[str, Any]) -> Running | Outcome:
     """Call an async observer, in a copy of this context, and run it to its first suspension."""
-    loop = asyncio.get_running_loop()
-    spare = _spares.get(get_ident())
-    if spare is None or spare.loop is not loop:
-        spare = _Spare(loop)
-    caller = _swap(loop, spare)
+    ident = get_ident()
+    spare = _spares.get(ident)
+    if spare is None or spare.loop._thread_id != ident:  # noqa: SLF001  # quicker than to ask for the running loop
+        spare = _Spare(asyncio.get_running_loop())
+    loop = spare.loop
+    caller = _current.get(loop)
     if caller is spare:  # an observer of one event brought about another
         spare = _Spare(loop)
-        _swap(loop, spare)
+    _current[loop] = spare
     try:
         context = _copy_context()
-        coro = context.run(hook, view)
+        coro = hook(view)
         blocker = context.run(next, coro.__await__(), _DONE)
         if blocker is _DONE:
             return None
     except BaseException as error:  # the caller must not meet it, whatever it is
         return error
     finally:
-        _swap(loop, caller)
+        if caller is None:
+            _current.pop(loop)
+        else:
+            _current[loop] = caller
+    if asyncio.get_running_loop() is not loop:  # somebody runs a loop within a loop
+        spare = _Spare(asyncio.get_running_loop())
     spare.carry_on(_Rest(coro, blocker, context))
     return spare
 
@@ -53,26 +59,30 @@ def start(hook: Callable[[Mapping[str, Any]], Any], view: Mapping[str, Any]) -> 
 _DONE = object()
 _copy_context = contextvars.copy_context
 
-if sys.version_info >= (3, 12):
-    _swap = asyncio.tasks._swap_current_task  # noqa: SLF001
-else:
-    _current: dict[Any, Any] = asyncio.tasks._current_tasks  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]  # noqa: SLF001
+_current: Any
+if sys.version_info >= (3, 14):
 
-    def _swap(loop: asyncio.AbstractEventLoop, task: Any) -> Any:
-        """Make `task` the one that runs; gives the one that ran."""
-        before = _current.get(loop)
-        if task is None:
-            _current.pop(loop, None)
-        else:
-            _current[loop] = task
-        return before
+    class _Current:
+        """The current task of a loop, as the dict that it was before."""
+
+        get = staticmethod(asyncio.current_task)
+
+        def __setitem__(self, loop: Any, task: Any) -> None:
+            asyncio.tasks._swap_current_task(loop, task)  # noqa: SLF001
+
+        def pop(self, loop: Any) -> None:
+            asyncio.tasks._swap_current_task(loop, None)  # noqa: SLF001
+
+    _current = _Current()
+else:
+    _current = asyncio.tasks._current_tasks  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]  # noqa: SLF001
 
 
 class _Spare(asyncio.Task[Outcome]):
     """A task that waits for a coroutine to carry on, one a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+        self.loop: Any = loop
         self._work = _Work(loop)
         super().__init__(self._work, loop=loop)
         self._log_destroy_pending = False
@@ -80,7 +90,8 @@ class _Spare(asyncio.Task[Outcome]):
         for ident, spare in list(_spares.items()):
             if spare.loop.is_closed():
                 _spares.pop(ident, None)
-        _spares[get_ident()] = self
+        if hasattr(loop, "_thread_id"):  # other kinds of loops get a spare a time
+            _spares[get_ident()] = self
 
     def carry_on(self, rest: _Rest) -> None:
         """Run what is left of a coroutine that took its first step as this task."""
