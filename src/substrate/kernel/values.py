@@ -29,6 +29,7 @@ __all__ = [
     "digest",
     "digest_of",
     "encode",
+    "int_text",
     "json_form",
     "json_text",
     "plain",
@@ -73,9 +74,14 @@ def _with_text_keys(value: Any) -> Any:
 
 def _key_text(key: Any) -> str:
     if isinstance(key, int) and _is_long(key):
-        return hex(key)
+        return int_text(key)
     (text,) = _built({key: None}, str_keys=True)
     return text
+
+
+def int_text(value: int) -> str:
+    """An int in decimal; in hex where it has more digits than Python writes."""
+    return hex(value) if _is_long(value) else str(value)
 
 
 _SHORT_BITS = 2000  # fewer than the 640 digits that the limit is at least
@@ -201,7 +207,7 @@ def json_form(value: Any, *, tag_bytes: bool = True) -> Any:
 
 
 def _json_key(key: Any) -> Any:
-    return hex(key) if type(key) is int and _is_long(key) else key
+    return int_text(key) if type(key) is int and _is_long(key) else key
 
 
 def json_text(value: Any) -> str:
