@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -205,6 +206,34 @@ def test_an_observer_runs_in_one_task_and_one_context_from_its_first_step_on() -
     asyncio.run(main())
     assert len(tasks) == 16
     assert all(tasks.count(task) == 4 for task in tasks)
+
+
+def test_a_loop_that_does_not_say_where_it_runs_has_observers_too() -> None:
+    class Silent(asyncio.SelectorEventLoop):
+        def __getattribute__(self, name: str) -> Any:
+            asking = sys._getframe(1).f_globals["__name__"]
+            if name == "_thread_id" and not asking.startswith("asyncio"):
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+    hooks, told = HookManager(), list[Any]()
+
+    async def quick(_: Mapping[str, Any]) -> None:
+        told.append(asyncio.current_task())
+
+    hooks.register(HookEvent.TOOL_END, quick)
+    hooks.register(HookEvent.TOOL_END, time_out)
+    hooks.register(HookEvent.TOOL_END, quick)
+
+    async def main() -> None:
+        for _ in range(3):
+            await hooks.dispatch(HookEvent.TOOL_END, {})
+        assert asyncio.current_task() not in told
+
+    for _ in range(2):
+        with asyncio.Runner(loop_factory=Silent) as runner:
+            runner.run(main())
+    assert len(told) == 12
 
 
 def test_an_observer_may_bring_about_another_event() -> None:

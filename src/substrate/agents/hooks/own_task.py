@@ -30,7 +30,7 @@ def start(hook: Callable[[Mapping[str, Any]], Any], view: Mapping[str, Any]) -> 
     """Call an async observer, in a copy of this context, and run it to its first suspension."""
     ident = get_ident()
     spare = _spares.get(ident)
-    if spare is None or spare.loop._thread_id != ident:  # noqa: SLF001  # quicker than to ask for the running loop
+    if spare is None or spare.told_by._thread_id != ident:  # noqa: SLF001  # quicker than to ask for the running loop
         spare = _Spare(asyncio.get_running_loop())
     loop = spare.loop
     caller = _current.get(loop)
@@ -82,7 +82,8 @@ class _Spare(asyncio.Task[Outcome]):
     """A task that waits for a coroutine to carry on, one a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop: Any = loop
+        self.loop = loop
+        self.told_by: Any = loop if hasattr(loop, "_thread_id") else _Teller(loop)
         self._work = _Work(loop)
         super().__init__(self._work, loop=loop)
         self._log_destroy_pending = False
@@ -90,8 +91,7 @@ class _Spare(asyncio.Task[Outcome]):
         for ident, spare in list(_spares.items()):
             if spare.loop.is_closed():
                 _spares.pop(ident, None)
-        if hasattr(loop, "_thread_id"):  # other kinds of loops get a spare a time
-            _spares[get_ident()] = self
+        _spares[get_ident()] = self
 
     def carry_on(self, rest: _Rest) -> None:
         """Run what is left of a coroutine that took its first step as this task."""
@@ -112,6 +112,17 @@ class _Spare(asyncio.Task[Outcome]):
 _spares: dict[int, _Spare] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_spares.clear)  # their loop is the parent's
+
+
+class _Teller:
+    """Says in which thread a loop runs that does not say it itself."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    @property
+    def _thread_id(self) -> int | None:
+        return get_ident() if asyncio.get_running_loop() is self._loop else None
 
 
 class _Rest:
