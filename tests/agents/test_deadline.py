@@ -12,6 +12,7 @@ import pytest
 from substrate.agents.tools.deadline import (
     DeadlineExceededError,
     ToolExitError,
+    ended,
     run_bounded,
 )
 
@@ -31,7 +32,8 @@ class Left:
         self.tasks.append(task)
 
     async def end(self) -> list[Any]:
-        return await asyncio.gather(*self.tasks, return_exceptions=True)
+        await asyncio.wait(self.tasks)
+        return [one.value if one.error is None else one.error for one in map(ended, self.tasks)]
 
 
 def run(main: Awaitable[T]) -> T:
@@ -153,7 +155,7 @@ def test_a_cancellation_of_the_caller_comes_through() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert [task.cancelled() for task in left.tasks] == [True]
+        assert [type(ended(task).error) for task in left.tasks] == [asyncio.CancelledError]
 
     run(main())
     assert seen == ["cancelled"]

@@ -260,6 +260,23 @@ def test_the_last_unpin_of_another_does_not_take_what_was_just_put_again(store: 
     asyncio.run(main())
 
 
+def test_who_put_first_finds_his_blob_though_another_put_pinned_and_unpinned_it(
+    store: BlobStore,
+) -> None:
+    async def main() -> None:
+        ref = await store.put(b"shared")
+        assert await store.put(b"shared") == ref
+        await store.pin(ref, "quick")
+        await store.unpin(ref, "quick")
+        await store.pin(ref, "slow")
+        assert await store.resolve(ref) == b"shared"
+        await store.unpin(ref, "slow")
+        await store.sweep(0)
+        assert not await has(store, ref)
+
+    asyncio.run(main())
+
+
 def test_the_sweep_drops_what_is_old_enough_and_counts_it(store: BlobStore) -> None:
     async def main() -> None:
         assert await store.sweep(0) == 0

@@ -3,11 +3,13 @@
 The *plain form* of a value consists of None, bool, int, float, str, bytes, list
 and dict with text keys. Dates, times, UUID and Decimal become their text, enums
 their value, sets lists, dataclasses, msgspec structs and pydantic models dicts;
-ints of any size, nan and the infinities stay what they are.
+ints of any size, nan and the infinities stay what they are. Keys become their
+text, which is hex for an int of more digits than Python writes (4,300 by default).
 
 The *encoding* of a plain value is msgpack, where an int beyond 64 bits is
-extension type 1 holding its decimal text. The *digest* is sha256 over the
-encoding with sorted keys, which tells nan, None, text and bytes apart.
+extension type 1 holding its text in hex: that of a long int in decimal would take
+time in the square of its length. The *digest* is sha256 over the encoding with
+sorted keys, which tells nan, None, text and bytes apart.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ __all__ = [
     "digest",
     "digest_of",
     "encode",
+    "int_text",
     "json_form",
     "json_text",
     "plain",
@@ -43,7 +46,10 @@ def plain(value: Any) -> Any:
     files, keys that are no text), also where it is cyclic or nested too deeply.
     """
     try:
-        known = msgspec.to_builtins(value, builtin_types=_NATURAL, str_keys=True, enc_hook=_hook)
+        try:
+            known = _built(value, str_keys=True)
+        except ValueError:  # perhaps a key that is an int too long for its text
+            known = _with_text_keys(_built(value, str_keys=False))
         return _owned(known) if type(known) in _SHARED else known
     except RecursionError as error:
         msg = "the value is cyclic or nested too deeply"
@@ -51,6 +57,47 @@ def plain(value: Any) -> Any:
 
 
 _SHARED = frozenset({dict, list, tuple, bytearray, memoryview})
+
+
+def _built(value: Any, *, str_keys: bool) -> Any:
+    return msgspec.to_builtins(value, builtin_types=_NATURAL, str_keys=str_keys, enc_hook=_hook)
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {_key_text(key): _with_text_keys(item) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [_with_text_keys(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def _key_text(key: Any) -> str:
+    if isinstance(key, int) and _is_long(key):
+        return int_text(key)
+    (text,) = _built({key: None}, str_keys=True)
+    return text
+
+
+def int_text(value: int) -> str:
+    """An int in decimal; in hex where it has more digits than Python writes."""
+    return hex(value) if _is_long(value) else str(value)
+
+
+_SHORT_BITS = 2000  # fewer than the 640 digits that the limit is at least
+_LONG_BITS = 16_000  # more than 4,300 digits; to try it would take long where there is no limit
+
+
+def _is_long(value: int) -> bool:
+    """Whether an int has more digits than Python writes."""
+    bits = value.bit_length()
+    if not _SHORT_BITS < bits <= _LONG_BITS:
+        return bits > _LONG_BITS
+    try:
+        str(value)
+    except ValueError:
+        return True
+    return False
 
 
 def _owned(value: Any) -> Any:
@@ -86,7 +133,7 @@ def _from_ext(code: int, data: memoryview) -> Any:
     if code != _BIG_INT:
         msg = f"unknown extension type {code}"
         raise ValueError(msg)
-    return _int_of(bytes(data).decode())
+    return int(bytes(data), 16)
 
 
 _decoder = msgspec.msgpack.Decoder(ext_hook=_from_ext)
@@ -115,7 +162,12 @@ def canonical(name: str, value: Any) -> bytes:
 
 def digest_of(data: bytes) -> str:
     """`sha256:<hex>` of some bytes."""
-    return "sha256:" + hashlib.sha256(data).hexdigest()
+    hasher = _fresh.copy()  # quicker than to make one
+    hasher.update(data)
+    return "sha256:" + hasher.hexdigest()
+
+
+_fresh = hashlib.sha256()
 
 
 def digest(name: str, value: Any) -> str:
@@ -130,37 +182,43 @@ def _without_big_ints(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_big_ints(item) for item in cast("list[Any]", value)]
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return msgspec.msgpack.Ext(_BIG_INT, _text_of(value).encode())
+        return msgspec.msgpack.Ext(_BIG_INT, hex(value).encode())
     return value
 
 
-def _text_of(value: int) -> str:
-    # hex has no limit on digits; str() of an int over 4300 digits raises
-    return hex(value)
-
-
-def _int_of(text: str) -> int:
-    return int(text, 16)
-
-
 def json_form(value: Any, *, tag_bytes: bool = True) -> Any:
-    """A plain value as JSON knows it: bytes as `{"$bytes": base64}` (or the bare base64 text)."""
+    """A plain value as JSON knows it.
+
+    Bytes are `{"$bytes": base64}`, and an int of more digits than Python writes (4,300
+    by default) is `{"$int": hex}`; without `tag_bytes` bytes are the bare base64
+    text, and every int stays what it is.
+    """
     if isinstance(value, dict):
         items = cast("dict[str, Any]", value).items()
-        return {key: json_form(item, tag_bytes=tag_bytes) for key, item in items}
+        return {_json_key(key): json_form(item, tag_bytes=tag_bytes) for key, item in items}
     if isinstance(value, list | tuple):
         return [json_form(item, tag_bytes=tag_bytes) for item in cast("list[Any]", value)]
     if isinstance(value, _NATURAL):
         text = base64.b64encode(bytes(cast("bytes", value))).decode()
         return {"$bytes": text} if tag_bytes else text
+    if tag_bytes and isinstance(value, int) and _is_long(value):
+        return {"$int": hex(value)}
     return value
 
 
+def _json_key(key: Any) -> Any:
+    return int_text(key) if type(key) is int and _is_long(key) else key
+
+
 def json_text(value: Any) -> str:
-    """Strict JSON of a plain value: nan and the infinities become `{"$float": "nan"}` and so on."""
+    """Strict JSON of a plain value.
+
+    What JSON does not know is tagged: bytes and very long ints as in `json_form`, nan
+    and the infinities as `{"$float": "nan"}` and so on.
+    """
     try:
         return _strict(value)
-    except (TypeError, ValueError):  # bytes, nan or the infinities
+    except (TypeError, ValueError):  # bytes, nan, the infinities, a very long int
         return _strict(_finite(json_form(value)))
 
 

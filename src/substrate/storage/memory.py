@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 
 from substrate.kernel.blobs import BlobData, BlobStat
 from substrate.kernel.errors import BlobNotFound
+from substrate.storage.forks import renew_after_fork
 
 __all__ = ["CHUNK_BYTES", "InMemoryBlobStore", "check_range", "missing"]
 
@@ -26,13 +27,14 @@ _SHOWN_CHARS = 80  # a ref of ours has 71
 class InMemoryBlobStore:
     """A `BlobStore` in a dictionary; may be used from several event loops and threads.
 
-    A blob goes at its last `unpin`. One that was put and not pinned since is kept,
-    since its pin may be on the way, until `sweep` finds it old.
+    A blob goes at its last `unpin`. One that was put more often than pinned is kept,
+    since a pin may be on the way, until `sweep` finds it old.
     """
 
     def __init__(self) -> None:
         self._blobs: dict[str, _Blob] = {}
-        self._lock = threading.Lock()
+        self._renew()
+        renew_after_fork(self, InMemoryBlobStore._renew)
 
     async def put(self, data: BlobData, media_type: str | None = None) -> str:  # noqa: ARG002
         """Store bytes, which are kept as they are and not copied, or a stream of chunks.
@@ -49,7 +51,7 @@ class InMemoryBlobStore:
         with self._lock:
             blob = self._blobs.setdefault(ref, _Blob(data))
             blob.put_at = time.monotonic()
-            blob.claimed = False
+            blob.awaited += 1
         return ref
 
     async def resolve(self, ref: str) -> bytes:
@@ -81,7 +83,7 @@ class InMemoryBlobStore:
         with self._lock:
             blob = self._find(ref)
             blob.leases.add(lease)
-            blob.claimed = True
+            blob.awaited = max(blob.awaited - 1, 0)
 
     async def unpin(self, ref: str, lease: str) -> None:
         """Drop the pin of `lease`, and with the last pin the blob; unknown ones are no error."""
@@ -90,7 +92,7 @@ class InMemoryBlobStore:
             if blob is None or lease not in blob.leases:
                 return
             blob.leases.discard(lease)
-            if not blob.leases and blob.claimed:
+            if not blob.leases and not blob.awaited:
                 del self._blobs[ref]
 
     async def sweep(self, older_than_s: float) -> int:
@@ -106,6 +108,10 @@ class InMemoryBlobStore:
                 del self._blobs[ref]
         return len(old)
 
+    def _renew(self) -> None:
+        """Make the lock anew, which another thread may hold where this process was forked."""
+        self._lock = threading.Lock()
+
     def _find(self, ref: str) -> _Blob:
         blob = self._blobs.get(ref)
         if blob is None:
@@ -114,15 +120,15 @@ class InMemoryBlobStore:
 
 
 class _Blob:
-    """Content, who pins it, and whether a pin followed the latest put."""
+    """Content, who pins it, and how many pins are still to follow a put."""
 
-    __slots__ = ("claimed", "data", "leases", "put_at")
+    __slots__ = ("awaited", "data", "leases", "put_at")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.leases: set[str] = set()
         self.put_at = 0.0
-        self.claimed = False
+        self.awaited = 0
 
 
 def missing(ref: str) -> BlobNotFound:

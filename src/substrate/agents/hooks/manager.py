@@ -1,42 +1,33 @@
 """`HookManager`: who is told of what, bounded in time and never heard back.
 
-Async observers are called in turn; those that do not finish at once are awaited
-together for at most `patience_s` in all, then left behind and logged. Sync ones
-run in order on one thread of the manager, and nobody waits for them. Whatever an
-observer raises is logged and changes nothing: what may refuse a call is a guard.
+Async observers are called in turn, each as in a task of its own; those that do not
+finish at once are awaited together for at most `patience_s` in all, then left behind.
+Sync ones run in order on one thread of the manager, and nobody waits for them.
+Whatever an observer raises, SystemExit and its kind too, is logged by type and place
+and changes nothing: what may refuse a call is a guard.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
 import inspect
 import logging
-import queue
 import threading
-import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from substrate.agents.tools.eager import start_now
+from substrate.agents.hooks.hook_thread import HookThread, name_of
+from substrate.agents.tools.own_task import Ended, Running, start
 from substrate.kernel.hooks import Hook, HookEvent
 
 __all__ = ["HookManager"]
 
 H = TypeVar("H", bound=Hook)
 
+
 _log = logging.getLogger("substrate.hooks")
-
-
-class _Observer:
-    __slots__ = ("hook", "is_async")
-
-    def __init__(self, hook: Hook) -> None:
-        self.hook = hook
-        call = getattr(hook, "__call__", hook)  # noqa: B004  # an object's async __call__
-        self.is_async: bool = inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(call)
 
 
 class HookManager:
@@ -47,10 +38,11 @@ class HookManager:
     """
 
     def __init__(self, *, patience_s: float = 1.0) -> None:
-        self._observers: dict[HookEvent, tuple[_Observer, ...]] = {}
+        self._observers: dict[HookEvent, tuple[tuple[Hook, bool], ...]] = {}
         self._patience_s = patience_s
-        self._late: set[asyncio.Future[Any]] = set()
-        self._thread = _HookThread()
+        self._running: dict[Running, bool] = {}  # is it waited for, or given up?
+        self._lock = threading.Lock()
+        self._thread = HookThread()
 
     def on(self, event: HookEvent | str) -> Callable[[H], H]:
         """Decorator: `@hooks.on(HookEvent.TOOL_END)`."""
@@ -67,12 +59,12 @@ class HookManager:
             msg = f"a hook is a function of one mapping, not {hook!r}"
             raise TypeError(msg)
         key = HookEvent(event)
-        self._observers[key] = (*self._observers.get(key, ()), _Observer(hook))
+        self._observers[key] = (*self._observers.get(key, ()), (hook, _is_async(hook)))
 
     def unregister(self, event: HookEvent | str, hook: Hook) -> None:
         """Remove an observer; one that is not there is no error."""
         key = HookEvent(event)
-        kept = tuple(o for o in self._observers.get(key, ()) if o.hook != hook)
+        kept = tuple(one for one in self._observers.get(key, ()) if one[0] != hook)
         self._observers[key] = kept
 
     def clear(self, event: HookEvent | str | None = None) -> None:
@@ -85,111 +77,74 @@ class HookManager:
     async def dispatch(self, event: HookEvent, context: Mapping[str, Any]) -> None:
         """Tell every observer of `event`; returns within `patience_s`, never raises of its own.
 
-        All are told before anything is waited for, so that a caller who is cancelled
-        leaves none of them out.
+        Every observer is called before this waits for any. A caller that is cancelled
+        meanwhile is gone at once; the observers keep the rest of their time.
         """
         observers = self._observers.get(event)
         if not observers:
             return
         view = MappingProxyType(context)
-        slow: list[asyncio.Task[None]] = []
-        for observer in observers:
-            if not observer.is_async:
-                self._thread.tell(observer.hook, view)
+        running: set[Running] | None = None
+        for hook, is_async in observers:
+            if not is_async:
+                self._thread.tell(hook, view)
                 continue
-            task = start_now(_tell(observer.hook, view, event))
-            if not task.done():
-                slow.append(task)
-        if slow:
-            await self._wait(slow, event)
+            try:
+                started = start(cast("Coroutine[Any, Any, None]", hook(view)))
+            except Exception as error:  # it takes other arguments
+                _failed(event, error)
+                continue
+            if isinstance(started, Ended):
+                if started.error is not None:
+                    _failed(event, started.error)
+                continue
+            running = {started} if running is None else running | {started}
+        if running is not None:
+            await self._wait(running, event)
 
-    async def _wait(self, tasks: list[asyncio.Task[None]], event: HookEvent) -> None:
-        late: Iterable[asyncio.Task[None]] = tasks
+    async def _wait(self, running: set[Running], event: HookEvent) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience_s
+        self._keep(running)
+        for task in running:
+            task.add_done_callback(partial(self._ended, event))
         try:
-            _, late = await asyncio.wait(tasks, timeout=self._patience_s)
-        finally:
-            for task in late:
+            await asyncio.wait(running, timeout=self._patience_s)
+        except asyncio.CancelledError:  # the caller's: observers are in tasks of their own
+            loop.call_at(until, self._give_up, running, event)
+            raise
+        self._give_up(running, event)
+
+    def _give_up(self, running: set[Running], event: HookEvent) -> None:
+        for task in running:
+            if not task.done():
+                _log.warning("an observer of %s was given up after %gs", event, self._patience_s)
+                self._running[task] = False
                 task.cancel()
-                self._leave(task)
-        for _ in late:
-            _log.warning("an observer of %s was given up after %gs", event, self._patience_s)
 
-    def _leave(self, task: asyncio.Future[Any]) -> None:
-        self._late.add(task)
-        task.add_done_callback(self._forget)
+    def _ended(self, event: HookEvent, task: Running) -> None:
+        awaited = self._running.pop(task, False)
+        error = asyncio.CancelledError() if task.cancelled() else task.result().error
+        if awaited and error is not None:
+            _failed(event, error)
 
-    def _forget(self, task: asyncio.Future[Any]) -> None:
-        self._late.discard(task)
-        if not task.cancelled():
-            task.exception()
+    def _keep(self, running: set[Running]) -> None:
+        """Hold tasks until they end, which a loop that was closed can not tell."""
+        with self._lock:
+            for task in list(self._running):
+                if task.get_loop().is_closed():
+                    self._running.pop(task, None)
+            self._running.update(dict.fromkeys(running, True))
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Wait until the sync observers have been told everything, for at most `timeout_s`."""
         self._thread.close(timeout_s)
 
 
-async def _tell(hook: Hook, view: Mapping[str, Any], event: HookEvent) -> None:
-    """Tell an async observer; what it raises is logged by its type, for no content is."""
-    try:
-        await cast("Coroutine[Any, Any, None]", hook(view))
-    except asyncio.CancelledError:
-        raise  # it was given up
-    except BaseException as error:
-        _log.warning("an observer of %s failed (%s)", event, type(error).__name__)
+def _failed(event: HookEvent, error: BaseException) -> None:
+    _log.warning("an observer of %s failed: %s", event, name_of(error))
 
 
-class _HookThread:
-    """One daemon thread that runs sync observers in order; started when first needed."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[Hook, Mapping[str, Any]] | None] | None = None
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-
-    def tell(self, hook: Hook, view: Mapping[str, Any]) -> None:
-        if self._queue is None:
-            self._start()
-        cast("queue.SimpleQueue[Any]", self._queue).put((hook, view))
-
-    def _start(self) -> None:
-        with self._lock:
-            if self._queue is None:
-                todo: queue.SimpleQueue[Any] = queue.SimpleQueue()
-                self._thread = threading.Thread(
-                    target=_run_hooks, args=(todo,), name="substrate-hooks", daemon=True
-                )
-                self._thread.start()
-                self._queue = todo
-                closer = weakref.WeakMethod(self.close)
-                atexit.register(lambda: (close := closer()) and close(5.0))
-
-    def close(self, timeout_s: float) -> None:
-        with self._lock:
-            todo, thread, self._queue, self._thread = self._queue, self._thread, None, None
-        if todo is not None and thread is not None:
-            todo.put(None)
-            if thread is not threading.current_thread():
-                thread.join(timeout_s)
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            if self._queue is not None:
-                self._queue.put(None)
-
-
-def _run_hooks(todo: queue.SimpleQueue[tuple[Hook, Mapping[str, Any]] | None]) -> None:
-    while (item := todo.get()) is not None:
-        hook, view = item
-        try:
-            told = hook(view)
-            if inspect.isawaitable(told):
-                _close(told)
-                _log.warning("an observer gave an awaitable; register an async function")
-        except BaseException:  # an observer must not end the thread of the others
-            _log.warning("an observer failed", exc_info=True)
-
-
-def _close(told: object) -> None:
-    """A coroutine that is never awaited must say so nowhere else."""
-    if inspect.iscoroutine(told):
-        told.close()
+def _is_async(hook: Hook) -> bool:
+    call = getattr(hook, "__call__", hook)  # noqa: B004  # an object's async __call__
+    return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(call)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
-from substrate.agents.tools.eager import ToolExitError, result_of, start_now
+from substrate.agents.tools.own_task import Ended, Running, ToolExitError, start
 from substrate.agents.tools.threads import thread_left_by
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "OnLate",
     "ToolExitError",
     "call_bounded",
+    "ended",
     "leave_behind",
     "run_bounded",
 ]
@@ -46,9 +47,9 @@ async def run_bounded(coro: Coroutine[Any, Any, T], seconds: float, on_late: OnL
             was cancelled with it, handed to `on_late`, and given `GRACE_S` to end.
         ToolExitError: It raised SystemExit, CancelledError or another of their kind itself.
     """
-    task = start_now(coro)
-    if task.done():
-        return result_of(task)
+    task = start(coro)
+    if isinstance(task, Ended):
+        return task.unwrap()
     try:
         await asyncio.wait((task,), timeout=seconds)
     except asyncio.CancelledError:
@@ -56,7 +57,7 @@ async def run_bounded(coro: Coroutine[Any, Any, T], seconds: float, on_late: OnL
         await asyncio.wait((task,), timeout=GRACE_S)
         raise
     if task.done():
-        return result_of(task)
+        return ended(task).unwrap()
     leave_behind(task, on_late)
     raise DeadlineExceededError
 
@@ -73,11 +74,22 @@ async def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def leave_behind(task: asyncio.Task[Any], on_late: OnLate) -> None:
+def ended(left: asyncio.Future[Any]) -> Ended:
+    """How something ended that was started here, or the thread that it left behind."""
+    if left.cancelled():
+        return Ended(asyncio.CancelledError())
+    error = left.exception()
+    if error is not None:
+        return Ended(error)
+    result = left.result()
+    return result if isinstance(result, Ended) else Ended(None, result)
+
+
+def leave_behind(task: Running, on_late: OnLate) -> None:
     """Cancel a task without waiting for its end; `on_late` hears of it, and of its thread."""
 
-    def look_for_thread(ended: asyncio.Future[Any]) -> None:
-        thread = thread_left_by(ended)
+    def look_for_thread(left: asyncio.Future[Any]) -> None:
+        thread = thread_left_by(left)
         if thread is not None:
             on_late(thread)
 

@@ -33,6 +33,7 @@ from substrate.agents.tools.deadline import (
     DeadlineExceededError,
     OnLate,
     call_bounded,
+    ended,
     run_bounded,
 )
 from substrate.agents.tools.lanes import Held, Lane, Slots
@@ -536,17 +537,14 @@ async def shape_outcome(
 
 def late_outcome(intent: CallIntent, task: asyncio.Future[Any]) -> CallOutcome | None:
     """What a call that was given up came to in the end; None where that still cannot be told."""
-    if task.cancelled():
+    late = ended(task)
+    if isinstance(late.error, asyncio.CancelledError):
         return None
-    error = task.exception()
-    if isinstance(error, NotDone):
+    if isinstance(late.error, NotDone):
         status, ran = "error", "no"
-    elif error is not None:
-        status, ran = "error", "yes"
     else:
-        output = task.result()
-        failed = not isinstance(output, ToolExecutionResult) or output.is_error
-        status, ran = "error" if failed else "ok", "yes"
+        failed = isinstance(late.value, ToolExecutionResult) and late.value.is_error
+        status, ran = "error" if failed or late.error is not None else "ok", "yes"
     return CallOutcome(
         chain_id=intent.chain_id,
         call_id=intent.call_id,

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from substrate.agents.tools.eager import ToolExitError
+from substrate.agents.tools.own_task import ToolExitError
 from substrate.kernel.secrets import hide
 from substrate.kernel.tools.chain import InvocationResult
 from substrate.kernel.values import json_text
