@@ -71,6 +71,11 @@ class SavedState(Protocol):
         """Bytes that it holds."""
         ...
 
+    @property
+    def refs(self) -> frozenset[str]:
+        """The artifacts whose handles it holds."""
+        ...
+
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """A script and what it is granted.

@@ -13,10 +13,10 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from substrate.agents.hooks.hook_thread import HookThread, name_of
 from substrate.agents.tools.own_task import Ended, Running, start
@@ -38,7 +38,7 @@ class HookManager:
     """
 
     def __init__(self, *, patience_s: float = 1.0) -> None:
-        self._observers: dict[HookEvent, tuple[tuple[Hook, bool], ...]] = {}
+        self._observers: dict[HookEvent, tuple[tuple[Any, bool], ...]] = {}
         self._patience_s = patience_s
         self._running: dict[Running, bool] = {}  # is it waited for, or given up?
         self._lock = threading.Lock()
@@ -77,12 +77,18 @@ class HookManager:
     async def dispatch(self, event: HookEvent, context: Mapping[str, Any]) -> None:
         """Tell every observer of `event`; returns within `patience_s`, never raises of its own.
 
-        Every observer is called before this waits for any. A caller that is cancelled
-        meanwhile is gone at once; the observers keep the rest of their time.
+        A caller that is cancelled meanwhile is gone at once; the observers keep the rest
+        of their time.
         """
+        slow = self.tell(event, context)
+        if slow is not None:
+            await slow
+
+    def tell(self, event: HookEvent, context: Mapping[str, Any]) -> Awaitable[None] | None:
+        """As `dispatch`: all are told when it returns; what it gives waits for those not done."""
         observers = self._observers.get(event)
         if not observers:
-            return
+            return None
         view = MappingProxyType(context)
         running: set[Running] | None = None
         for hook, is_async in observers:
@@ -90,17 +96,15 @@ class HookManager:
                 self._thread.tell(hook, view)
                 continue
             try:
-                started = start(cast("Coroutine[Any, Any, None]", hook(view)))
+                started = start(hook(view))
             except Exception as error:  # it takes other arguments
                 _failed(event, error)
                 continue
-            if isinstance(started, Ended):
-                if started.error is not None:
-                    _failed(event, started.error)
-                continue
-            running = {started} if running is None else running | {started}
-        if running is not None:
-            await self._wait(running, event)
+            if not isinstance(started, Ended):
+                running = {started} if running is None else running | {started}
+            elif started.error is not None:
+                _failed(event, started.error)
+        return None if running is None else self._wait(running, event)
 
     async def _wait(self, running: set[Running], event: HookEvent) -> None:
         loop = asyncio.get_running_loop()

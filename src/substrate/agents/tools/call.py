@@ -55,7 +55,7 @@ class CallState:
         self.tool = call.name
         self.secrets = policy.secret_names
         self.started_at = started_at
-        self._most_words = max(policy.max_inline_result_bytes, _LEAST_WORDS)
+        self._policy = policy
 
     def shown(self, text: str) -> str:
         """Words about the call, bounded and without the secret values of its arguments."""
@@ -63,7 +63,7 @@ class CallState:
             if snapshot is not None:
                 secrets = secrets_in(snapshot.plain, self.secrets)
                 text = scrub(text, secrets) if secrets else text
-        return cut(text, self._most_words)
+        return cut(text, max(self._policy.max_inline_result_bytes, _LEAST_WORDS))
 
 
 class Cleared(msgspec.Struct, frozen=True):

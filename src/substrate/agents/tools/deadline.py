@@ -49,7 +49,7 @@ async def run_bounded(coro: Coroutine[Any, Any, T], seconds: float, on_late: OnL
     """
     task = start(coro)
     if isinstance(task, Ended):
-        return task.unwrap()
+        return task.value if task.error is None else task.unwrap()
     try:
         await asyncio.wait((task,), timeout=seconds)
     except asyncio.CancelledError:

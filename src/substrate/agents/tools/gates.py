@@ -525,9 +525,11 @@ async def shape_outcome(
         return InvocationResult(status="error", reason=outcome.reason, ran=outcome.ran, text=text)
     is_chain = state.traits is not None and state.traits.is_chain
     try:
-        result = short_result(outcome.output, session) or await shape_result(
-            outcome.output, state.tool, session, leave, state.secrets, is_chain=is_chain
-        )
+        result = short_result(outcome.output, session)
+        if result is None:
+            result = await shape_result(
+                outcome.output, state.tool, session, leave, state.secrets, is_chain=is_chain
+            )
     except Exception as error:  # the tool has run: what it returned is odd, not undone
         result = unshaped(outcome.output, error, session)
     if result.status == "error" and not is_chain:

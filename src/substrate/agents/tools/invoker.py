@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -40,6 +40,8 @@ from substrate.kernel.tools.tools import ToolCallRequest, ToolEffect, ToolRegist
 __all__ = ["Cleared", "Guard", "InvokerSession", "SessionView", "ToolInvoker"]
 
 _log = logging.getLogger("substrate.invoker")
+
+Teller: TypeAlias = Callable[[HookEvent, dict[str, Any]], Awaitable[None] | None]
 
 _SCOPE_LEASE_S = 86_400.0
 _LOOK_FOR_IDLE_S = 60.0
@@ -77,7 +79,7 @@ class ToolInvoker:
         self.store = artifact_store
         self._source = registry if isinstance(registry, TraitsSource) else RegistryTraits(registry)
         self._approval = approval_handler
-        self._hooks = hooks
+        self._tell = self._teller(hooks)
         self._guards = tuple(guards)
         self._journal = journal
         self._lanes: dict[str, Lane] = {}
@@ -154,8 +156,10 @@ class ToolInvoker:
                 with session.clock.standing_still():
                     return replace(await known.answer(), replayed=True)
             state.entry = session.answers[call.call_id] = Answered(call.name, snapshot.digest)
-            if self._hooks is not None:
-                await self._tell_start(self._hooks, state, session, ctx)
+            if self._tell is not None:
+                state.context = _told(state, session, ctx)
+                if (slow := self._tell(HookEvent.TOOL_START, state.context)) is not None:
+                    await slow
             state.result = await self.pass_gates(state, snapshot, session, ctx, progress_sink)
             return state.result
         except Refused as refusal:
@@ -223,6 +227,17 @@ class ToolInvoker:
             lane = self._lanes[traits.name] = Lane(traits)
         return lane
 
+    def _teller(self, hooks: HookDispatcher | None) -> Teller | None:
+        """How observers are told; a dispatcher that is none of ours is bounded."""
+        if hooks is None or isinstance(hooks, HookManager):
+            return None if hooks is None else hooks.tell
+        leave = self.leaver("hooks")
+
+        async def tell(event: HookEvent, context: dict[str, Any]) -> None:
+            await attempt("the hooks", hooks.dispatch(event, context), leave)
+
+        return tell
+
     def leaver(self, name: str) -> OnLate:
         """What counts and names a task that was given up, until it ends."""
 
@@ -274,50 +289,15 @@ class ToolInvoker:
         try:
             if sink is not None:
                 await gates.announce_result(sink, state, self.leaver(state.tool))
+            if self._tell is not None and state.context is None:  # refused before it started
+                state.context = _told(state, session, ctx)
+                if (slow := self._tell(HookEvent.TOOL_START, state.context)) is not None:
+                    await slow
         finally:
-            if self._hooks is not None:
-                await self._tell_end(self._hooks, state, session, ctx)
-
-    async def _tell_start(
-        self,
-        hooks: HookDispatcher,
-        state: CallState,
-        session: InvokerSession,
-        ctx: RunContext | None,
-    ) -> None:
-        state.context = _told(state, session, ctx)
-        await self._dispatch(hooks, HookEvent.TOOL_START, state.context)
-
-    async def _tell_end(
-        self,
-        hooks: HookDispatcher,
-        state: CallState,
-        session: InvokerSession,
-        ctx: RunContext | None,
-    ) -> None:
-        """Tell of the end; a call that was refused before its start was told starts here too."""
-        try:
-            if state.context is None:
-                await self._tell_start(hooks, state, session, ctx)
-        finally:
-            context = {
-                **(state.context or {}),
-                "tool_name": state.tool,
-                "status": state.status,
-                "reason": state.reason,
-                "ran": state.ran,
-                "duration_ms": (time.perf_counter() - state.started_at) * 1000,
-            }
-            await self._dispatch(hooks, HookEvent.TOOL_END, context)
-
-    async def _dispatch(
-        self, hooks: HookDispatcher, event: HookEvent, context: dict[str, Any]
-    ) -> None:
-        """Tell the observers; a dispatcher that is none of ours is bounded."""
-        if isinstance(hooks, HookManager):
-            await hooks.dispatch(event, context)
-        else:
-            await attempt("the hooks", hooks.dispatch(event, context), self.leaver("hooks"))
+            if self._tell is not None:
+                slow = self._tell(HookEvent.TOOL_END, _told_at_the_end(state))
+                if slow is not None:
+                    await slow
 
     async def close_scope(self, scope: str) -> None:
         """Forget a scope that has no open session, and release what it kept."""
@@ -355,6 +335,17 @@ def _told(state: CallState, session: InvokerSession, ctx: RunContext | None) -> 
         "chain_id": session.chain_id,
         "run_id": ctx.run_id if ctx is not None else None,
         "agent_id": ctx.agent_id if ctx is not None else None,
+    }
+
+
+def _told_at_the_end(state: CallState) -> dict[str, Any]:
+    return {
+        **(state.context or {}),
+        "tool_name": state.tool,
+        "status": state.status,
+        "reason": state.reason,
+        "ran": state.ran,
+        "duration_ms": (time.perf_counter() - state.started_at) * 1000,
     }
 
 

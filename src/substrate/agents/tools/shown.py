@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from substrate.agents.tools.own_task import ToolExitError
+from substrate.kernel.content import ContentBlock, ResourceLink
 from substrate.kernel.secrets import hide
 from substrate.kernel.tools.chain import InvocationResult
 from substrate.kernel.values import json_text
@@ -96,6 +97,14 @@ def _brief(value: Any, limit: int, depth: int) -> Any:
     return value
 
 
+def _place(block: ContentBlock) -> str:
+    """Where a block that came without its bytes can be had."""
+    if isinstance(block, ResourceLink):
+        return f"resource {block.name or ''} {block.uri}".replace("  ", " ")
+    kind = type(block).__name__.removesuffix("Block").lower()
+    return f"{kind} {getattr(block, 'url', None) or getattr(block, 'file_id', None) or ''}".strip()
+
+
 def said(error: BaseException) -> str:
     """An error in words: of a group, its leaves; of what was contained, what it was."""
     if isinstance(error, BaseExceptionGroup):
@@ -131,6 +140,7 @@ def shown_result(result: InvocationResult) -> str:
     if result.told is not None:
         parts.append(f"[{result.told}]")
     parts.extend(f"[file {file.path}, {file.media_type}]" for file in result.files)
+    parts.extend(f"[{_place(block)}]" for block in result.content if not result.files)
     text = "\n".join(part for part in parts if part)
     if text.strip():
         return text

@@ -370,7 +370,13 @@ def _positional(schema: Mapping[str, Any]) -> tuple[str, ...]:
 # checking arguments ----------------------------------------------------------------------
 
 _MOST_MESSAGE = 16 * 1024  # characters; it is shortened where it is shown
-_COMBINATORS = {"AnyOf", "OneOfNotValid", "OneOfMultipleValid", "Not", "FalseSchema", "AllOf"}
+_COMBINATORS = frozenset(
+    [
+        "AllOf", "AnyOf", "Constant", "Contains", "Enum", "FalseSchema", "Not", "OneOfMultipleValid",
+        "OneOfNotValid", "UnevaluatedItems", "UnevaluatedProperties", "UniqueItems",
+    ]
+)  # fmt: skip
+_BRANCHES = frozenset(["if", "then", "else", "dependentSchemas", "not", "anyOf", "oneOf"])
 _KEYWORDS = {"Type": "type", "AnyOf": "anyOf", "OneOfNotValid": "oneOf"}
 
 
@@ -427,7 +433,7 @@ def _fault(error: Any) -> Fault:
         path,
         str(error.message)[:_MOST_MESSAGE],
         _KEYWORDS.get(kind, kind[:1].lower() + kind[1:]),
-        kind in _COMBINATORS,
+        kind in _COMBINATORS or not _BRANCHES.isdisjoint(map(str, error.schema_path)),
         error.instance,
     )
 

@@ -22,6 +22,7 @@ import pydantic_monty as monty
 from substrate.capabilities.sandboxes.dialect import BUILTINS, with_way_round
 from substrate.capabilities.sandboxes.forked import is_forked
 from substrate.capabilities.sandboxes.launcher import launcher
+from substrate.capabilities.sandboxes.worker import Worker
 from substrate.kernel.sandbox import Problem, Script
 
 __all__ = ["Checker"]
@@ -66,17 +67,27 @@ class Checker:
         self._pool: monty.Monty | None = None
         self._sessions: dict[str, _Session] = {}
         self._lock = threading.Lock()
+        self._now: tuple[Script, _Session] | None = None
 
     def check(self, script: Script) -> list[Problem]:
         """What will fail for certain (blocking). A script that the checker cannot end is let by."""
         with self._lock:
             session = self._session(script.stubs or "")
+            self._now = script, session
             try:
                 found = session.check(script)
             except (monty.MontyError, ValueError, LookupError):
                 found = []
                 self._drop(script.stubs or "")
+            finally:
+                self._now = None
             return found
+
+    def give_up(self, script: Script) -> None:
+        """End the check of a script that takes too long, if it is going on."""
+        now = self._now
+        if now is not None and now[0] is script:
+            now[1].kill()
 
     def close(self) -> None:
         """End the sessions and their workers."""
@@ -122,6 +133,11 @@ class _Session:
             type_check_format="json",
             limits={"max_feed_duration_secs": _LONGEST_S},
         ).__enter__()
+        self._worker = Worker(self._session.worker_pid)
+
+    def kill(self) -> None:
+        """End the worker wherever it is; the check that it is at fails."""
+        self._worker.kill()
 
     def check(self, script: Script) -> list[Problem]:
         wrapped = _wrapped(script.code)
@@ -147,6 +163,7 @@ class _Session:
         return []
 
     def close(self) -> None:
+        self._worker.let_go()
         with contextlib.suppress(Exception):
             self._session.__exit__(None, None, None)
 

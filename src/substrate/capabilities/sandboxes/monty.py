@@ -7,6 +7,7 @@ while it waits. Its async client can abort the host at exit, so it is not used.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import functools
@@ -30,6 +31,7 @@ from substrate.kernel.sandbox import Problem, SandboxCapabilities, Script
 __all__ = ["MontySandbox"]
 
 _MOST_CODE = 1024 * 1024
+_LONGEST_CHECK_S = 2.0  # seconds; most checks take milliseconds
 _MOST_CHECKED = 64 * 1024  # characters; longer ones take the type checker seconds
 
 
@@ -38,14 +40,15 @@ class MontySandbox:
 
     Args:
         processes: Workers at once; a waiting script holds one (about 1 MB).
-        threads: Threads that drive them; None: one more than there are cores.
+        threads: Threads that drive them, beside those that a script holds by computing
+            on and on; None: one more than there are cores.
     """
 
     def __init__(self, processes: int = 64, threads: int | None = None) -> None:
         self._processes = processes
         self._places = Places(processes)
         count = threads if threads is not None else (os.cpu_count() or 1) + 1
-        self._workers = Workers(count, cut_short)
+        self._workers = Workers(count, cut_short, processes + 1)
         self._pool: monty.Monty | None = None
         self._checker = Checker()
         self._checking = Workers(1, cut_short)  # its own, so that no script waits for a check
@@ -74,7 +77,12 @@ class MontySandbox:
                 return [Problem("syntax", "a lone surrogate is no character", number)]
         if script.stubs is None or len(code) > _MOST_CHECKED:
             return []
-        return await self._checking.run(lambda: self._checker.check(script))
+        check = self._checking.run(lambda: self._checker.check(script))
+        await asyncio.wait((check,), timeout=_LONGEST_CHECK_S)
+        if check.done():
+            return check.result()
+        self._checker.give_up(script)
+        return []
 
     def run(self, script: Script) -> MontyRun:
         """A new run of `script`, not yet started."""

@@ -348,6 +348,10 @@ class _State(NamedTuple):
         previews = sum(len(handle.value.preview) for handle in self.handles.values())
         return len(self.data) + previews + _HANDLE * len(self.handles)
 
+    @property
+    def refs(self) -> frozenset[str]:
+        return frozenset(str(handle.value.ref) for handle in self.handles.values())
+
 
 class _Printed:
     """What a script printed, up to a limit of bytes; then it is killed, for it would print on."""

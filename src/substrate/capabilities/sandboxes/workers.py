@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
@@ -16,14 +17,23 @@ T = TypeVar("T")
 Step: TypeAlias = Callable[[], None]
 
 
-class Workers:
-    """At most `count` threads, started as they are needed; each begins with `prepare`.
+_STUCK_S = 0.05
+"""A step of that many seconds, which most never need, no longer counts as one of `count`."""
 
-    The thread that became idle last gets the next step: its caches are warm.
+
+class Workers:
+    """`count` threads, started as they are needed; each begins with `prepare`.
+
+    The thread that became idle last gets the next step: its caches are warm. Threads
+    that a long step holds are made up for, up to `most` in all, so that others' steps
+    do not wait for its end.
     """
 
-    def __init__(self, count: int, prepare: Callable[[], None]) -> None:
+    def __init__(self, count: int, prepare: Callable[[], None], most: int | None = None) -> None:
         self._count = count
+        self._most = count if most is None else max(most, count)
+        self._begun: dict[int, float] = {}  # when a busy thread began its step
+        self._look_at = 0.0
         self._prepare = prepare
         self._threads = 0
         self._idle: list[queue.SimpleQueue[Step | None]] = []
@@ -47,18 +57,50 @@ class Workers:
             else:
                 letters.post(future, result, None)
 
-        self._put(job)
+        if not self._put(job):
+            self._watch(loop)
         return future
 
-    def _put(self, job: Step) -> None:
+    def _put(self, job: Step) -> bool:
+        """Have a step run; False where it has to wait for a thread."""
         with self._lock:
             if self._idle:
                 self._idle.pop().put(job)
-                return
+                return True
             if self._threads >= self._count:
                 self._waiting.append(job)
-                return
+                return False
             self._threads += 1
+        self._start(job)
+        return True
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look soon whether a long step holds up the ones that wait."""
+        now = time.monotonic()
+        if self._most > self._count and now >= self._look_at:
+            self._look_at = now + _STUCK_S
+            loop.call_later(_STUCK_S, self._relieve, loop)
+
+    def _relieve(self, loop: asyncio.AbstractEventLoop) -> None:
+        jobs: list[Step] = []
+        with self._lock:
+            while self._waiting and self._threads < self._allowed():
+                self._threads += 1
+                jobs.append(self._waiting.popleft())
+            waiting = bool(self._waiting)
+        for job in jobs:
+            self._start(job)
+        if waiting:
+            self._look_at = 0.0
+            self._watch(loop)
+
+    def _allowed(self) -> int:
+        """How many threads there may be now, for those that are stuck do not count."""
+        long_ago = time.monotonic() - _STUCK_S
+        stuck = sum(begun <= long_ago for begun in self._begun.values())
+        return min(self._count + stuck, self._most)
+
+    def _start(self, job: Step) -> None:
         todo: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         todo.put(job)
         threading.Thread(
@@ -67,10 +109,16 @@ class Workers:
 
     def _work(self, todo: queue.SimpleQueue[Step | None]) -> None:
         self._prepare()
+        me = threading.get_ident()
         job = todo.get()
         while job is not None:
+            self._begun[me] = time.monotonic()
             job()
             with self._lock:
+                del self._begun[me]
+                if self._threads > self._allowed():  # those it stood in for are free again
+                    self._threads -= 1
+                    return
                 job = self._waiting.popleft() if self._waiting else None
                 if job is None:
                     self._idle.append(todo)

@@ -109,7 +109,7 @@ class ToolExecutionResult(msgspec.Struct, frozen=True):
     """What a tool hands back.
 
     `structured_content` is the machine-readable value (None: there is none);
-    `content` the blocks for reading. No blocks and no structured content means
+    `content` the blocks for reading (a bare text is one block of it). No blocks and no structured content means
     the tool returned nothing. `is_error` says the tool itself reports failure.
     """
 
@@ -117,6 +117,14 @@ class ToolExecutionResult(msgspec.Struct, frozen=True):
     structured_content: Any = None
     is_error: bool = False
     metadata: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        content: object = self.content
+        if isinstance(content, str):
+            msgspec.structs.force_setattr(self, "content", (TextBlock(content),))
+        elif not isinstance(content, list | tuple):
+            msg = f"content is a list of blocks, not a {type(content).__name__}"
+            raise TypeError(msg)
 
     @property
     def text(self) -> str:

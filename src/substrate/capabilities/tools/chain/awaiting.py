@@ -17,7 +17,7 @@ from substrate.kernel.sandbox import Problem
 
 __all__ = ["never_awaited"]
 
-_CALLED = re.compile(r"(?<![\w.])(await\s+)?(\w+|tools\s*\[[^\]]*\])\s*\(")
+_CALLED = re.compile(r"(?<![\w.])(await\s+)?(\w+|tools\s*\[[^\]\n]{0,200}\])\s*\(")
 _TAKES_VALUES = frozenset(["print", "len", "str", "int", "float", "repr", "bool", "sum"])
 
 

@@ -50,6 +50,7 @@ __all__ = ["ToolChainTool"]
 
 _WORD = re.compile(r"\w+")
 _MOST_STUBS = 24_000  # characters; some 6,000 tokens
+_MOST_ADVISED = 100_000  # characters; of a longer script it is told at its end
 _SHORT = 10_000  # characters, parsed within a millisecond or two
 
 _TEXT = """\
@@ -228,16 +229,20 @@ class ToolChainTool:
             async with self._sandbox.run(script) as run:
                 bridge = Bridge(self._invoker, session, run, ctx, self._sink, lookups)
                 ending = await bridge.drive()
-                told = self._keep(scope, code, run.saved)
+                told = self._keep(session, scope, code, run.saved)
                 return _Ended(ending, run.output, tuple(bridge.files), code, told)
         except SandboxUnavailable as error:
             return _Ended(Ending(Failed(reason="no_sandbox", error=str(error))))
         finally:
             await give_back(folder, is_empty=session.media_count == 0)
 
-    def _keep(self, scope: str | None, code: str, state: SavedState | None) -> str | None:
+    def _keep(
+        self, session: InvokerSession, scope: str | None, code: str, state: SavedState | None
+    ) -> str | None:
+        """Keep what a script left, with its artifacts; why not, where it is not kept."""
         if self._states is None or scope is None or state is None:
             return None
+        session.keep(state.refs)
         return self._states.keep(scope, code, state)
 
     def _script(
@@ -288,8 +293,8 @@ class ToolChainTool:
         found = await self._in_time(self._sandbox.preflight(script), session.clock)
         if any(problem.reason in ("syntax", "unsupported") for problem in found):
             return found
-        if len(code) < _SHORT:
-            lost = never_awaited(code, tools)
+        if len(code) < _SHORT or len(code) > _MOST_ADVISED:
+            lost = never_awaited(code, tools) if len(code) < _SHORT else []
         else:
             lost = await run_in_thread(never_awaited, code, tools)
         told = {problem.line for problem in lost}  # with the line as it should be
