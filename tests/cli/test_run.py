@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from substrate.cli.app import _APP
 
 TOOLS = '''
 from substrate import Toolbox, tool
@@ -164,12 +168,19 @@ def test_a_yes_at_the_terminal_runs_the_call(folder: Path) -> None:
     master, slave = pty.openpty()
     process = subprocess.Popen(
         command("run", "plan.py", "--tools", "my_tools"), cwd=folder, stdin=slave,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     os.close(slave)
+    assert process.stderr is not None
+    asked = b""
+    while not asked.endswith(b"? "):
+        part = os.read(process.stderr.fileno(), 4096)
+        assert part, asked
+        asked += part
     os.write(master, b"y\n")
-    out, said = process.communicate(timeout=60)
+    printed, rest = process.communicate(timeout=60)
     os.close(master)
+    out, said = printed.decode(), (asked + rest).decode()
     assert (process.returncode, out) == (0, "sent to alice\n"), said
     assert '"to": "alice"' in said
 
@@ -179,3 +190,85 @@ def test_help_teaches_and_the_version_is_told(folder: Path) -> None:
     assert "substrate run plan.py --tools my_tools.py" in said
     assert "Exit codes" in said
     assert run(folder, "--version").stdout.strip()
+
+
+ODD_MODULES = {
+    "a proxy that is not bound": (
+        "class P:\n    def __getattr__(s, n): raise RuntimeError('no request')\nrequest = P()\n",
+        "holds no tools",
+    ),
+    "a tool whose schema fails": (
+        ("class Z:\n    name = 'z'\n    description = 'd'\n    input_schema = property(lambda s: 1 / 0)\n"
+        "    async def execute(self, **k): ...\nTOOLS = [Z()]\n"),
+        "ZeroDivisionError",
+    ),
+    "names that fail": ("def __getattr__(n): raise RuntimeError(n)\n", "TOOLS of odd cannot be read"),
+    "what is no list": ("TOOLS = 5\n", "must be a list of tools, not a int"),
+    "what are no tools": ("TOOLS = [5]\n", "a tool needs a name"),
+    "an end of the program": ("raise SystemExit('bye')\n", "ended the program"),
+    "an interrupt of its own": ("raise KeyboardInterrupt\n", "KeyboardInterrupt"),
+    "an error that is no Exception": ("class X(BaseException): pass\nraise X('hello')\n", "X: hello"),
+    "an error without words": (
+        "class E(Exception):\n    def __str__(s): raise ValueError\nraise E\n",
+        "odd cannot be imported (odd.py, line 3): E",
+    ),
+    "text that is no UTF-8": (b"\xff\xfe\x00", "odd cannot be imported"),
+}  # fmt: skip
+
+
+@pytest.mark.req("cli.run")
+@pytest.mark.parametrize("name", ODD_MODULES)
+def test_a_module_that_behaves_oddly_is_one_clear_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    source, words = ODD_MODULES[name]
+    (folder / "odd.py").write_bytes(source if isinstance(source, bytes) else source.encode())
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "odd", raising=False)
+    for named in ("odd", "odd.py"):
+        done = CliRunner().invoke(_APP, ["run", "-", "--tools", named], input="1")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert words in done.stderr.replace("odd.py cannot", "odd cannot").replace(
+            "of odd.py", "of odd"
+        )
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["x" * 5000 + ".py", "x" * 5000, "a\0b.py", "no/such.py"])
+def test_a_name_that_can_be_none_is_one_clear_line(folder: Path, name: str) -> None:
+    for arguments in (["run", "-", "--tools", name], ["run", name, "--tools", "my_tools"]):
+        done = CliRunner().invoke(_APP, arguments, input="1")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr.count("\n") == 1
+        assert len(done.stderr) < 300
+
+
+def test_every_value_can_be_shown(folder: Path) -> None:
+    done = run(
+        folder, "run", "-", "--tools", "my_tools", code="[10 ** 5000, float('nan'), b'\\xff']"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "$int" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "words"),
+    [
+        ("exec {0} run - --tools my_tools <&-", 2, "standard input is closed"),
+        ("echo 1 | {0} run - --tools my_tools >/dev/full", 2, "the output cannot be written"),
+        ("echo '\"ü🎉\"' | PYTHONIOENCODING=ascii {0} run - --tools my_tools", 0, ""),
+        ("mkdir gone && cd gone && rmdir ../gone && echo 1 | {0} run - --tools my_tools", 2, "my_tools"),
+    ],
+)  # fmt: skip
+def test_a_shell_that_takes_something_away_gets_one_clear_line(
+    folder: Path, shell: str, code: int, words: str
+) -> None:
+    called = shlex.join(command())
+    done = subprocess.run(
+        ["sh", "-c", shell.format(called)], cwd=folder, capture_output=True, timeout=60, check=False
+    )
+    said = done.stderr.decode()
+    assert done.returncode == code, said
+    assert words in said
+    assert "Traceback" not in said

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import sys
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -47,7 +50,7 @@ In my_tools.py, tools are functions under @tool:
       return a + b
 
 \b
-Exit codes: 0 ok, 1 the script failed, 2 usage, 3 a denied call ended the script,
+Exit codes: 0 ok, 1 the script failed, 2 usage or no place for the output, 3 a denied call ended the script,
 4 the time was over, 130 cancelled.
 """
 
@@ -172,4 +175,21 @@ def _code(result: ChainRunResult) -> int:
 
 def main() -> None:
     """Entry point of the `substrate` command."""
-    sys.exit(_APP(standalone_mode=True))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # what an encoding lacks is written out
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            _APP(standalone_mode=True)
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        _cannot_write(error)
+
+
+def _cannot_write(error: OSError) -> NoReturn:
+    """The output has no place: said where that is still possible, and no second time."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"substrate: the output cannot be written: {error.strerror}\n")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the exit flushes once more
+    sys.exit(USAGE)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from substrate.agents.tools.shown import said
 from substrate.agents.tools.toolbox import Toolbox
 from substrate.agents.tools.traits import nearest
 from substrate.kernel.errors import DeclarationError
@@ -26,7 +27,7 @@ class UsageError(Exception):
 def load_script(name: str) -> str:
     """The text of a script file, or of standard input for `-`."""
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        data = _standard_input() if name == "-" else Path(name).read_bytes()
     except IsADirectoryError:
         msg = f"{name} is a folder; name the script's file"
         raise UsageError(msg) from None
@@ -36,13 +37,23 @@ def load_script(name: str) -> str:
         msg = f"there is no script {name}{hint}"
         raise UsageError(msg) from None
     except OSError as error:
-        msg = f"the script {name} cannot be read: {error.strerror}"
+        msg = f"the script {name:.100} cannot be read: {error.strerror}"
+        raise UsageError(msg) from None
+    except ValueError as error:  # a NUL in the name
+        msg = f"the script {name!r:.100} cannot be read: {error}"
         raise UsageError(msg) from None
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         msg = f"the script {name} is not UTF-8 text (byte {error.start})"
         raise UsageError(msg) from None
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # it was closed
+        msg = "standard input is closed; name the script's file"
+        raise UsageError(msg)
+    return sys.stdin.buffer.read()
 
 
 def _siblings(path: Path) -> list[str]:
@@ -65,29 +76,50 @@ def load_tools(names: list[str]) -> Toolbox:
                 box.add(tool)
             except DeclarationError as error:
                 raise UsageError(f"{name}: {error}") from None  # noqa: EM102, TRY003
+            except Exception as error:  # of the tool's own members
+                msg = f"{name}: a tool of {type(tool).__name__} cannot be read: {said(error)}"
+                raise UsageError(msg) from error
     return box
 
 
 def _module(name: str) -> ModuleType:
     path = Path(name)
     is_file = name.endswith(".py") or "/" in name
-    if is_file and not path.is_file():
-        msg = f"there is no file {name}; name a .py file or a module"
+    if is_file and not _is_file(path):
+        msg = f"there is no file {name:.100}; name a .py file or a module"
         raise UsageError(msg)
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
+    _look_here()
     try:
         return _from_file(path) if is_file else importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            msg = f"there is no module {name}; name a module or a .py file"
+            msg = f"there is no module {name:.100}; name a module or a .py file"
             raise UsageError(msg) from None
-        raise UsageError(_failed(name, error)) from error
-    except Exception as error:
         raise UsageError(_failed(name, error)) from error
     except SystemExit as error:
         msg = f"{name} ended the program while it was imported (exit code {error.code})"
         raise UsageError(msg) from error
+    except BaseException as error:  # whatever a module raises of its own
+        if isinstance(error, KeyboardInterrupt) and error.__traceback__ is None:
+            raise
+        raise UsageError(_failed(name, error)) from error
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or holds a NUL
+        return False
+
+
+def _look_here() -> None:
+    """Find modules in the working folder, as `python -m` does."""
+    try:
+        here = str(Path.cwd())
+    except OSError:  # it was deleted
+        return
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -110,12 +142,16 @@ def _failed(name: str, error: BaseException) -> str:
         where = f" (line {error.lineno})"
     else:
         where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return f"{name} cannot be imported{where}: {type(error).__name__}: {error}"
+    return f"{name} cannot be imported{where}: {said(error)}"
 
 
 def _tools_of(module: ModuleType, name: str) -> Iterator[Any]:
     """Exactly what `TOOLS` lists, or every tool and Toolbox among the public names."""
-    listed = getattr(module, "TOOLS", None)
+    try:
+        listed = getattr(module, "TOOLS", None)
+    except Exception as error:  # the module's own __getattr__
+        msg = f"TOOLS of {name} cannot be read: {said(error)}"
+        raise UsageError(msg) from error
     if listed is not None:
         if isinstance(listed, Toolbox):
             listed = listed.all()
@@ -137,10 +173,12 @@ def _tools_of(module: ModuleType, name: str) -> Iterator[Any]:
 def _is_tool(value: Any) -> bool:
     if inspect.ismodule(value) or inspect.isroutine(value):
         return False
-    runs_here = hasattr(value, "input_schema") and hasattr(value, "execute")
-    return isinstance(getattr(value, "name", None), str) and (
-        runs_here or hasattr(value, "provider_specs")
-    )
+    try:
+        runs_here = hasattr(value, "input_schema") and hasattr(value, "execute")
+        is_named = isinstance(getattr(value, "name", None), str)
+        return is_named and (runs_here or hasattr(value, "provider_specs"))
+    except Exception:  # a lazy proxy that is not bound yet
+        return False
 
 
 def write_text(path: Path, text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -32,12 +31,12 @@ def show(
     What stands under `secrets` and the usual names is hidden; None shows the value whole.
     """
     if result.logs:
-        out.print(Text(visible(result.logs)), end="", soft_wrap=True)
+        out.print(Text(visible(result.logs, lines=True)), end="", soft_wrap=True)
     value = result.value if secrets is None else hide(result.value, secrets)
     if result.status == "ok":
-        out.print(Text(visible(_written(value))), soft_wrap=True)
+        out.print(Text(visible(_written(value), lines=True)), soft_wrap=True)
     elif result.error:
-        err.print(Text(visible(result.error)), soft_wrap=True)
+        err.print(Text(visible(result.error, lines=True)), soft_wrap=True)
     for file in result.files:
         err.print(Text(f"file {file.path}, {file.media_type}, {file.artifact_ref or 'not stored'}"))
     if result.call_trace:
@@ -81,5 +80,5 @@ def show_tools(box: Toolbox, out: Console) -> None:
             continue
         called = identifier if identifier == name else f"{identifier}  ({name})"
         cells = (called, traits.risk_label, traits.effect.value, first_line(traits))
-        table.add_row(*(escape(visible(cell)) for cell in cells))
+        table.add_row(*(Text(visible(cell)) for cell in cells))
     out.print(table)

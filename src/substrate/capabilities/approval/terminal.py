@@ -8,14 +8,17 @@ and the end of the time deny at once. One question at a time.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import getpass
 import json
 import os
 import select
+import shlex
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +26,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from substrate.capabilities.approval.visible import visible
 from substrate.kernel.secrets import hide
@@ -77,7 +80,7 @@ class TerminalApproval:
 
     def expired(self, req: ApprovalRequest, /) -> None:
         """Say that the question is no longer open."""
-        self._console.print(f"[dim]expired: {escape(visible(req.call.name))} was not run[/dim]")
+        self._console.print(Text(f"expired: {visible(req.call.name)} was not run", "dim"))
 
 
 class _Question:
@@ -101,15 +104,9 @@ class _Question:
         return self._withdrawn.is_set() or time.monotonic() >= self._until
 
     def put(self) -> ApprovalAnswer:
-        req = self._req
-        self._say(f"[bold]May {escape(visible(req.call.name))} run?[/bold]  risk {req.risk.name}")
-        if req.why:
-            self._say(f"why: {escape(visible(req.why))}")
-        description = str(req.context.get("description") or "")
-        if description:
-            self._say(f"its own words: {escape(visible(description))}")
-        arguments = cast("Mapping[str, Any]", req.call.arguments)
+        arguments = cast("Mapping[str, Any]", self._req.call.arguments)
         hidden = self._hidden(arguments)
+        self._introduce()
         self._show(hidden)
         is_hiding = _text(hidden) != _text(arguments)
         reveal = ", reveal what is hidden" if is_hiding else ""
@@ -134,23 +131,32 @@ class _Question:
             else:
                 self._say("please answer y, n, s, e or a")
 
+    def _introduce(self) -> None:
+        """Which tool asks and why; a text of somebody else begins no line of its own."""
+        req = self._req
+        self._say(f"May {visible(req.call.name)} run?  risk {req.risk.name}", "bold")
+        if req.why:
+            self._say(f"why: {visible(req.why)}")
+        description = str(req.context.get("description") or "")
+        for line in description.splitlines():
+            self._say(f"its own words: {visible(line)}")
+
     def _show(self, arguments: Mapping[str, Any]) -> None:
         """The whole arguments, page by page: never only a cut preview."""
-        lines = visible(_text(arguments)).split("\n")
+        lines = visible(_text(arguments), lines=True).split("\n")
         for start in range(0, len(lines), _PAGE):
             if start:
                 self._line(f"-- line {start} of {len(lines)}; Enter for more -- ")
             for line in lines[start : start + _PAGE]:
-                self._console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+                self._say(f"  {line}")
 
     def _edit(self) -> dict[str, Any] | None:
         before = _text(cast("Mapping[str, Any]", self._req.call.arguments))
-        editor = os.environ.get("EDITOR")
-        text = _in_editor(editor, before) if editor else self._line("new arguments as JSON: ")
+        text = self._edited(before)
         try:
-            edited = json.loads(text)
+            edited = _given(json.loads(text))
         except ValueError as error:
-            self._say(f"that is no JSON: {escape(visible(str(error)))}")
+            self._say(f"that is no JSON: {visible(str(error))}")
             return None
         if not isinstance(edited, dict):
             self._say("the arguments must be a JSON object")
@@ -160,15 +166,30 @@ class _Question:
         sure = self._line("run with these (yes, no)? ").strip().lower()
         return arguments if sure in ("y", "yes") else None
 
+    def _edited(self, before: str) -> str:
+        editor = os.environ.get("EDITOR")
+        if editor:
+            try:
+                return _in_editor(editor, before)
+            except (OSError, ValueError) as error:
+                self._say(f"the editor {visible(editor)} cannot be used: {visible(str(error))}")
+        return self._line("new arguments as JSON: ")
+
     def _hidden(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return hide(dict(arguments), frozenset(self._req.context.get("secrets") or ()))
 
-    def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False)
+    def _say(self, text: str, style: str = "", end: str = "\n") -> None:
+        """Write a text as it is: no markup, no emoji codes, no wrapping."""
+        self._console.print(Text(text, style), end=end, soft_wrap=True)
 
     def _line(self, prompt: str) -> str:
-        """A line of input; EOFError at its end, TimeoutError when the time is over."""
-        self._console.print(prompt, end="", markup=False, highlight=False)
+        """A line of input; EOFError at its end, TimeoutError when the time is over.
+
+        What was typed before the prompt was there is no answer to it.
+        """
+        with contextlib.suppress(termios.error):
+            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+        self._say(prompt, end="")
         data = b""
         while not data.endswith(b"\n"):
             if self.is_over():
@@ -190,13 +211,23 @@ def _text(arguments: Mapping[str, Any]) -> str:
     return json.dumps(json_form(plain(arguments)), indent=2, ensure_ascii=False, default=str)
 
 
+def _given(value: Any) -> Any:
+    """Edited JSON as arguments: bytes are bytes again."""
+    if isinstance(value, dict):
+        entries = cast("dict[str, Any]", value)
+        if entries.keys() == {"$bytes"}:
+            return base64.b64decode(str(entries["$bytes"]), validate=True)
+        return {key: _given(item) for key, item in entries.items()}
+    return [_given(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
 def _in_editor(editor: str, text: str) -> str:
     descriptor, name = tempfile.mkstemp(suffix=".json")
     path = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        subprocess.run([*editor.split(), name], check=False)  # noqa: S603  # the person's own editor
+        subprocess.run([*shlex.split(editor), name], check=False)  # noqa: S603  # the person's own editor
         return path.read_text("utf-8")
     finally:
         path.unlink(missing_ok=True)
