@@ -5,15 +5,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test test-full check format bench lock clean
+.PHONY: demo test test-full check format bench corpora lock clean
 
 demo: $(READY)
 	$(BIN)/python examples/flights/run.py
 
-test: $(READY) check
+test: $(READY) corpora check
 	$(BIN)/pytest -n auto
 
-test-full: $(READY) check
+test-full: $(READY) corpora check
 	SUBSTRATE_FULL=1 $(BIN)/pytest -n auto
 
 check: $(READY)
@@ -29,6 +29,15 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+# A public collection of function documents and simulated systems, which the tests call.
+corpora: .corpora/.ready
+
+.corpora/.ready: requirements/corpora.txt $(READY)
+	rm -rf .corpora
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+	  --target .corpora -r requirements/corpora.txt
+	touch .corpora/.ready
+
 # The lock: exact versions with hashes, for every Python that is supported.
 lock: $(READY)
 	$(BIN)/pip install --quiet uv
@@ -42,4 +51,4 @@ $(READY): requirements/dev.txt pyproject.toml
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .corpora .pytest_cache .ruff_cache .hypothesis

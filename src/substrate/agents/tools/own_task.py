@@ -35,7 +35,7 @@ class ToolExitError(Exception):
     error: BaseException
 
 
-class Ended(msgspec.Struct, frozen=True, gc=False):
+class Ended(msgspec.Struct, frozen=True):
     """How a coroutine ended: what it raised, or what it returned."""
 
     error: BaseException | None = None

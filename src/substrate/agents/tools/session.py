@@ -128,7 +128,7 @@ class Scope:
         return handle
 
 
-class Answered(msgspec.Struct, eq=False, gc=False):
+class Answered(msgspec.Struct, eq=False):
     """A call id that was used: what it was used for, and its answer when there is one."""
 
     tool: str

@@ -171,7 +171,7 @@ class _Session:
 def _wrapped(code: str) -> str:
     """The script as the body of a function: every line one column further in, one line lower."""
     body = "\n ".join(code.split("\n"))
-    return f"async def __script__():\n {body}\n pass\n"
+    return f"async def __script_body__():\n {body}\n pass\n"
 
 
 def _unsupported(error: monty.MontyRuntimeError) -> Problem:
@@ -192,6 +192,10 @@ def _problems(found: list[Any], tools: Mapping[str, str]) -> Iterable[Problem]:
         yield Problem(reason, with_way_round(message), int(one["location"]["row"]) - 1)
 
 
+def _is_private(name: str) -> bool:
+    return name.startswith("__") and not name.endswith("__")
+
+
 def _is_certain(one: Mapping[str, Any], tools: Mapping[str, str]) -> bool:
     """Whether this fails whatever the values are."""
     rule, message = str(one["name"]), str(one["message"])
@@ -200,6 +204,8 @@ def _is_certain(one: Mapping[str, Any], tools: Mapping[str, str]) -> bool:
     named = _QUOTED.findall(message)
     if not named:
         return rule in _CERTAIN_RULES
+    if any(map(_is_private, named)):
+        return False  # the checker has rules of its own for such names, which Monty has not
     if rule in _CALL_RULES:
         vague = rule == "invalid-argument-type" and _VAGUE.search(named[-1]) is not None
         return any(name in tools for name in named) and not vague
