@@ -372,3 +372,43 @@ def test_an_edit_that_is_no_arguments_is_the_approvers_error() -> None:
             assert (result.status, result.reason, result.ran) == ("denied", "handler_error", "no")
 
     asyncio.run(main())
+
+
+@pytest.mark.req("artifacts.pins", "invariant.8")
+@pytest.mark.parametrize("cancels", [1, 2, 3])
+def test_a_session_that_is_cancelled_while_it_closes_leaves_no_pin(cancels: int) -> None:
+    class Slow(InMemoryBlobStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.leases: set[str] = set()
+            self.unpinning = asyncio.Event()
+            self.go_on = asyncio.Event()
+
+        async def pin(self, ref: str, lease: str) -> None:
+            await super().pin(ref, lease)
+            self.leases.add(lease)
+
+        async def unpin(self, ref: str, lease: str) -> None:
+            self.unpinning.set()
+            await self.go_on.wait()
+            await super().unpin(ref, lease)
+            self.leases.discard(lease)
+
+    async def main() -> None:
+        store = Slow()
+        invoker = ToolInvoker(Toolbox([large]), None, store)
+        session = invoker.open_session()
+        result = await invoker.invoke(ToolCallRequest("large", {}), session=session)
+        assert result.artifact_ref is not None
+        closing = asyncio.create_task(session.close())
+        await store.unpinning.wait()
+        for _ in range(cancels):
+            closing.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait((closing,))
+        store.go_on.set()
+        while invoker.abandoned:
+            await asyncio.sleep(0)
+        assert store.leases == set()
+
+    asyncio.run(main())

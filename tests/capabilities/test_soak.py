@@ -288,6 +288,8 @@ class World:
                 await chain._invoker.close_scope(f"scope {number}")
         while time.monotonic() < until and (self.left() or len(asyncio.all_tasks()) > 1):
             await asyncio.sleep(0.05)
+        for store in (self.memory, self.files):
+            await store.sweep(0)  # what was put and, for a fault, never pinned
         await self.sandbox.aclose()  # the kept workers go, and what they hold
         await asyncio.sleep(1.2)  # as long as an idle thread waits for work
         gc.collect()

@@ -236,6 +236,7 @@ class InvokerSession:
         self._trace: list[ChainCallRecord] = []
         self._count = 0
         self._pinned: set[Handle] = set()
+        self._leased: set[str] = set()
         self._kept: set[str] = set()
         self._on_close = on_close
         scope.sessions.add(self)
@@ -290,6 +291,7 @@ class InvokerSession:
         if store is None or self.closed:
             msg = "the session is closed or has no store"
             raise RuntimeError(msg)
+        self._leased.add(blob)  # first: a pin that is cancelled may hold all the same
         await store.pin(blob, self._lease)
         handle = self._scope.issue(blob, kind, media_type, size)
         handle.leases.add(self._lease)
@@ -325,13 +327,18 @@ class InvokerSession:
         self.clock.computing(False)
         self._scope.sessions.discard(self)
         self._scope.idle_since = time.monotonic()
-        if self._pinned:
-            await self._release()
+        if self._leased and self.store is not None:
+            release = asyncio.ensure_future(self._release(self.store))
+            try:
+                await asyncio.shield(release)
+            except asyncio.CancelledError:
+                self._leave(release)  # it goes on: no pin is to stay
+                raise
         await self._on_close(self)
 
-    async def _release(self) -> None:
-        scope, store, mine = self._scope, self.store, self._pinned
-        if store is not None and not self._own_scope:
+    async def _release(self, store: BlobStore) -> None:
+        scope, mine = self._scope, self._pinned
+        if not self._own_scope:
             for handle in mine:  # all that is kept is pinned before anything is released
                 if handle.ref in self._kept:
                     await attempt("a pin", store.pin(handle.blob, scope.lease), self._leave)
@@ -340,8 +347,8 @@ class InvokerSession:
             handle.leases.discard(self._lease)
             if not handle.leases:
                 del scope.handles[handle.ref]
-            if store is not None:
-                await attempt("an unpin", store.unpin(handle.blob, self._lease), self._leave)
+        for blob in self._leased:
+            await attempt("an unpin", store.unpin(blob, self._lease), self._leave)
 
     async def __aenter__(self) -> Self:
         return self

@@ -35,6 +35,7 @@ _LINE = re.compile(r'File "<python-input-\d+>", line (\d+)')
 _QUOTED = re.compile(r"`([^`]+)`")
 _VAGUE = re.compile(r"\||Unknown|Literal\[[^]]*,")  # one of several types
 _OF_ARTIFACTS = frozenset(["ref", "preview", "size", "media_type", "text", "lines"])
+_PASSED_ON = frozenset(["Artifact", "bytes"])  # they fit where a schema says text
 _CALL_RULES = frozenset(
     [
         "invalid-argument-type",
@@ -208,6 +209,7 @@ def _is_certain(one: Mapping[str, Any], tools: Mapping[str, str]) -> bool:
         return False  # the checker has rules of its own for such names, which Monty has not
     if rule in _CALL_RULES:
         vague = rule == "invalid-argument-type" and _VAGUE.search(named[-1]) is not None
+        vague = vague or named[-1] in _PASSED_ON
         return any(name in tools for name in named) and not vague
     if rule not in _CERTAIN_RULES:
         return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import re
 import threading
 import time
@@ -253,7 +254,9 @@ class MontyRun:
             return
         raw = self._script.tools.get(name, name if name in self._raw else None)
         if raw is None:
-            message = f"name {name!r} is not defined"
+            near = difflib.get_close_matches(name, self._script.tools, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            message = f"name {name!r} is not defined{hint}"
             self._snapshot = snapshot.resume({"exc_type": "NameError", "message": message})
             return
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 from substrate.kernel.sandbox import Problem
@@ -23,7 +24,9 @@ _TAKES_VALUES = frozenset(["print", "len", "str", "int", "float", "repr", "bool"
 
 def never_awaited(code: str, tools: Collection[str]) -> list[Problem]:
     """The calls of `tools` (identifiers) in `code` that are never awaited, with the right line."""
-    if all(awaited or not _is_called(name, tools) for awaited, name in _CALLED.findall(code)):
+    if "async def" not in code and all(
+        awaited or not _is_called(name, tools) for awaited, name in _CALLED.findall(code)
+    ):
         return []  # as good scripts mostly are: no need to parse
     try:
         tree = ast.parse(code)
@@ -58,9 +61,27 @@ class _Script:
                 bound.add(node.arg if isinstance(node, ast.arg) else node.name)
             elif isinstance(node, ast.alias):
                 bound.add(node.asname or node.name)
+        own = {node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)}
+        defined = Counter(
+            node.name
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        )
+        stored = {
+            n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
+        }
+        self._own = {name for name in own - stored if defined[name] == 1}
         self._tools = frozenset(tools) - bound
         self._has_tools = "tools" not in bound
-        self._calls = [node for node in nodes if isinstance(node, ast.Call) and self._is_tool(node)]
+        self._calls = [
+            node for node in nodes if isinstance(node, ast.Call) and self._gives_awaitable(node)
+        ]
+
+    def _gives_awaitable(self, call: ast.Call) -> bool:
+        """Whether it calls a tool, or an async function that the script itself defines, once."""
+        return self._is_tool(call) or (
+            isinstance(call.func, ast.Name) and call.func.id in self._own
+        )
 
     def _is_tool(self, call: ast.Call) -> bool:
         called = call.func

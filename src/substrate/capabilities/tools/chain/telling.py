@@ -32,10 +32,22 @@ def _text(value: object) -> str:
 
 def tell_failure(result: ChainRunResult) -> str:
     """The error, then every call that was made and what became of it."""
-    parts = [f"The script failed ({result.reason}).", result.error or "", _done(result)]
+    parts = [f"The script failed ({result.reason}).", result.error or ""]
+    parts += [_place(result), _done(result)]
     if result.logs:
         parts.append(f"[printed]\n{result.logs}")
     return "\n".join(part for part in parts if part)
+
+
+def _place(result: ChainRunResult) -> str:
+    """Where the call stands whose failure ended the script, if its traceback tells another line."""
+    error = result.error or ""
+    for record in reversed(result.call_trace):
+        if record.status != "ok" and record.message and record.site is not None:
+            if record.message in error and f"line {record.site.line}," not in error:
+                return f"The call of {record.tool} that failed is on line {record.site.line}."
+            break
+    return ""
 
 
 def _done(result: ChainRunResult) -> str:
