@@ -15,6 +15,7 @@ __all__ = ["Places", "Workers"]
 
 T = TypeVar("T")
 Step: TypeAlias = Callable[[], None]
+Todo: TypeAlias = "queue.SimpleQueue[Step | None]"
 
 
 _STUCK_S = 0.05
@@ -35,8 +36,9 @@ class Workers:
         self._begun: dict[int, float] = {}  # when a busy thread began its step
         self._look_at = 0.0
         self._prepare = prepare
-        self._threads = 0
-        self._idle: list[queue.SimpleQueue[Step | None]] = []
+        self._running = 0
+        self._allowed = count  # steps that may run now: those that are stuck do not count
+        self._idle: list[Todo] = []
         self._waiting: deque[Step] = deque()
         self._lock = threading.Lock()
         self._here = threading.local()
@@ -64,14 +66,12 @@ class Workers:
     def _put(self, job: Step) -> bool:
         """Have a step run; False where it has to wait for a thread."""
         with self._lock:
-            if self._idle:
-                self._idle.pop().put(job)
-                return True
-            if self._threads >= self._count:
+            if self._running >= self._allowed:
                 self._waiting.append(job)
                 return False
-            self._threads += 1
-        self._start(job)
+            self._running += 1
+            idle = self._idle.pop() if self._idle else None
+        self._give(job, idle)
         return True
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -82,45 +82,48 @@ class Workers:
             loop.call_later(_STUCK_S, self._relieve, loop)
 
     def _relieve(self, loop: asyncio.AbstractEventLoop) -> None:
-        jobs: list[Step] = []
+        jobs: list[tuple[Step, Todo | None]] = []
         with self._lock:
-            while self._waiting and self._threads < self._allowed():
-                self._threads += 1
-                jobs.append(self._waiting.popleft())
+            long_ago = time.monotonic() - _STUCK_S
+            stuck = sum(begun <= long_ago for begun in list(self._begun.values()))
+            self._allowed = min(self._count + stuck, self._most)
+            while self._waiting and self._running < self._allowed:
+                self._running += 1
+                idle = self._idle.pop() if self._idle else None
+                jobs.append((self._waiting.popleft(), idle))
             waiting = bool(self._waiting)
-        for job in jobs:
-            self._start(job)
+        for job, idle in jobs:
+            self._give(job, idle)
         if waiting:
             self._look_at = 0.0
             self._watch(loop)
 
-    def _allowed(self) -> int:
-        """How many threads there may be now, for those that are stuck do not count."""
-        long_ago = time.monotonic() - _STUCK_S
-        stuck = sum(begun <= long_ago for begun in self._begun.values())
-        return min(self._count + stuck, self._most)
-
-    def _start(self, job: Step) -> None:
-        todo: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+    def _give(self, job: Step, todo: Todo | None) -> None:
+        if todo is not None:
+            todo.put(job)
+            return
+        todo = queue.SimpleQueue()
         todo.put(job)
         threading.Thread(
             target=self._work, args=(todo,), name="substrate-sandbox", daemon=True
         ).start()
 
-    def _work(self, todo: queue.SimpleQueue[Step | None]) -> None:
+    def _work(self, todo: Todo) -> None:
+        """One thread. It does not end before `close`: a worker process dies with its thread."""
         self._prepare()
         me = threading.get_ident()
         job = todo.get()
         while job is not None:
-            self._begun[me] = time.monotonic()
+            begun = self._begun[me] = time.monotonic()
             job()
             with self._lock:
                 del self._begun[me]
-                if self._threads > self._allowed():  # those it stood in for are free again
-                    self._threads -= 1
-                    return
-                job = self._waiting.popleft() if self._waiting else None
+                if self._allowed > self._count and time.monotonic() - begun >= _STUCK_S:
+                    self._allowed -= 1  # nobody need stand in for it any more
+                has_place = self._waiting and self._running <= self._allowed
+                job = self._waiting.popleft() if has_place else None
                 if job is None:
+                    self._running -= 1
                     self._idle.append(todo)
             if job is None:
                 job = todo.get()
@@ -129,7 +132,6 @@ class Workers:
         """End the threads that are idle; a busy one goes on being used."""
         with self._lock:
             idle, self._idle = self._idle, []
-            self._threads -= len(idle)
         for todo in idle:
             todo.put(None)
 
