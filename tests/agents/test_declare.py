@@ -19,7 +19,8 @@ from typing_extensions import TypedDict
 from substrate.agents.tools.declare import FunctionTool, tool
 from substrate.agents.tools.invoker import ToolInvoker
 from substrate.agents.tools.toolbox import Toolbox
-from substrate.agents.tools.traits import BindError, traits_of
+from substrate.agents.tools.traits import traits_of
+from substrate.agents.tools.validation import BindError
 from substrate.kernel.blobs import ArtifactStream
 from substrate.kernel.content import FileBlock, ImageBlock, TextBlock
 from substrate.kernel.context import RunContext

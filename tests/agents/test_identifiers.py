@@ -14,8 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from substrate.agents.tools.declare import FunctionTool
+from substrate.agents.tools.identifiers import identifier_of, identifiers_of
 from substrate.agents.tools.toolbox import Toolbox
-from substrate.agents.tools.traits import identifier_of, identifiers_of, nearest
+from substrate.kernel.names import nearest
 from substrate.kernel.tools.tools import ToolExecutionResult
 from substrate.scripts import run_script_sync
 

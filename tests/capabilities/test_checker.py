@@ -56,7 +56,7 @@ def check(checker: Checker, code: str) -> list[Problem]:
         ("await pay(to=None, amount=1)", 1, "found `None`"),
         ("import asyncio\nawait asyncio.gather(add(a=1), add(a='2'))", 2, "Expected `int`"),
         ("async def f():\n    return await add(a='1')\nawait f()", 2, "Expected `int`"),
-        ("await fnid(q='x')", 1, "did you mean `find`"),
+        ("await fnid(q='x')", 1, "did you mean 'find'"),
         ("import numpy", 1, "what can be imported"),
         ("import math\nmath.sqroot(2)", 2, "sqroot"),
         ("'a'.foo()", 1, "foo"),

@@ -100,7 +100,7 @@ def test_the_exit_code_tells_what_ended_the_script(
     ("args", "code", "said"),
     [
         (["nope.py", "--tools", "my_tools"], "", "no script nope.py"),
-        (["my_tols.py", "--tools", "my_tools"], "", "did you mean my_tools.py"),
+        (["my_tols.py", "--tools", "my_tools"], "", "did you mean 'my_tools.py'"),
         ([".", "--tools", "my_tools"], "", "is a folder"),
         (["-", "--tools", "my_tools"], b"\xff\xfe", "not UTF-8"),
         (["-", "--tools", "nope"], "", "no module nope"),

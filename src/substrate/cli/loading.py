@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from substrate.agents.tools.shown import said
 from substrate.agents.tools.toolbox import Toolbox
-from substrate.agents.tools.traits import nearest
 from substrate.kernel.errors import DeclarationError
+from substrate.kernel.names import did_you_mean
 
 __all__ = ["UsageError", "load_script", "load_tools", "write_text"]
 
@@ -32,9 +32,8 @@ def load_script(name: str) -> str:
         msg = f"{name} is a folder; name the script's file"
         raise UsageError(msg) from None
     except FileNotFoundError:
-        near = nearest(Path(name).name, _siblings(Path(name)))
-        hint = f"; did you mean {near[0]}?" if near else ""
-        msg = f"there is no script {name}{hint}"
+        hint = did_you_mean(Path(name).name, _siblings(Path(name)), 1)
+        msg = f"there is no script {name:.100}{hint}"
         raise UsageError(msg) from None
     except OSError as error:
         msg = f"the script {name:.100} cannot be read: {error.strerror}"

@@ -12,7 +12,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-__all__ = ["ArtifactStream", "BlobData", "BlobStat", "BlobStore"]
+__all__ = ["REF_KEY", "ArtifactStream", "BlobData", "BlobStat", "BlobStore"]
+
+REF_KEY = "$artifact"
+"""`{REF_KEY: ref}` stands for the content of an artifact, wherever a value may."""
 
 BlobData: TypeAlias = bytes | AsyncIterable[bytes]
 

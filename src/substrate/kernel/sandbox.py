@@ -19,6 +19,7 @@ from substrate.kernel.tools.chain import ChainReason
 from substrate.kernel.tools.tools import CallSite
 
 __all__ = [
+    "MEDIA_ROOT",
     "Answer",
     "Artifact",
     "ArtifactPut",
@@ -38,6 +39,9 @@ __all__ = [
     "SavedState",
     "Script",
 ]
+
+MEDIA_ROOT = "/workspace/media"
+"""Where a script finds media files."""
 
 
 class SandboxCapabilities(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,13 +13,14 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from substrate.agents.tools.shown import cut, preview, said
-from substrate.agents.tools.traits import BindError, Fault, Traits
+from substrate.agents.tools.traits import Traits
+from substrate.agents.tools.validation import BindError, Fault
+from substrate.kernel.blobs import REF_KEY
 from substrate.kernel.errors import Refused
 from substrate.kernel.secrets import HIDDEN, have_secret, hide, scrub, secrets_in
 from substrate.kernel.values import canonical, decode, digest_of, encode, plain
 
 __all__ = [
-    "REF_KEY",
     "Arguments",
     "Path",
     "Snapshot",
@@ -32,7 +33,6 @@ __all__ = [
 
 _json = msgspec.json.Encoder()
 
-REF_KEY = "$artifact"
 Path = tuple[str | int, ...]
 
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})

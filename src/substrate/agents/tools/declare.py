@@ -31,7 +31,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import core_schema
 
 from substrate.agents.tools.threads import run_in_thread
-from substrate.agents.tools.traits import BindError, Fault
+from substrate.agents.tools.validation import BindError, Fault
 from substrate.kernel.blobs import ArtifactStream
 from substrate.kernel.content import (
     AudioBlock,

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from substrate.agents.tools.approvals import Approver, decide
 from substrate.agents.tools.arguments import (
-    REF_KEY,
     Arguments,
     Snapshot,
     check_arguments,
@@ -42,8 +41,9 @@ from substrate.agents.tools.session import Answered, InvokerSession
 from substrate.agents.tools.shaping import shape_result, short_result, unshaped
 from substrate.agents.tools.shown import said, said_type
 from substrate.agents.tools.threads import run_in_thread
-from substrate.agents.tools.traits import BindError, Traits, TraitsSource, nearest
-from substrate.kernel.blobs import ArtifactStream
+from substrate.agents.tools.traits import Traits, TraitsSource
+from substrate.agents.tools.validation import BindError
+from substrate.kernel.blobs import REF_KEY, ArtifactStream
 from substrate.kernel.context import RunContext
 from substrate.kernel.errors import (
     DeclarationError,
@@ -55,6 +55,7 @@ from substrate.kernel.errors import (
 )
 from substrate.kernel.hooks import ProgressSink, ProgressStep
 from substrate.kernel.journal import CallIntent, CallOutcome, Journal
+from substrate.kernel.names import did_you_mean
 from substrate.kernel.tools.approval import ApprovalHandler
 from substrate.kernel.tools.chain import CallStatus, InvocationResult, Ran
 from substrate.kernel.tools.tools import (
@@ -139,9 +140,7 @@ def find_tool(source: TraitsSource, name: str) -> Traits:
         message = f"the tool {name!r} is declared wrongly: {error}"
         raise Refused(message, reason="unknown_tool", status="error") from None
     if traits is None:
-        near = nearest(name, source.names())
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        message = f"no tool named {name!r}{hint}"
+        message = f"no tool named {name!r}{did_you_mean(name, source.names())}"
         raise Refused(message, reason="unknown_tool", status="error")
     return traits
 

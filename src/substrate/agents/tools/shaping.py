@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from substrate.agents.tools.deadline import STEP_S, DeadlineExceededError, OnLate, run_bounded
+from substrate.agents.tools.identifiers import identifier_of
 from substrate.agents.tools.media import sniff, workspace_name
 from substrate.agents.tools.session import InvokerSession
 from substrate.agents.tools.shown import clean, cut, preview, said
 from substrate.agents.tools.threads import run_in_thread
-from substrate.agents.tools.traits import identifier_of
 from substrate.kernel.content import (
     AudioBlock,
     ContentBlock,
@@ -29,15 +29,13 @@ from substrate.kernel.content import (
     MediaBlock,
     TextBlock,
 )
+from substrate.kernel.sandbox import MEDIA_ROOT
 from substrate.kernel.secrets import hide
 from substrate.kernel.tools.chain import ChainFile, InvocationResult
 from substrate.kernel.tools.tools import ToolExecutionResult
 from substrate.kernel.values import encode, json_text, plain
 
-__all__ = ["MEDIA_ROOT", "bytes_of", "shape_result", "short_result", "text_of", "unshaped"]
-
-MEDIA_ROOT = "/workspace/media"
-"""Where a script finds media files."""
+__all__ = ["bytes_of", "shape_result", "short_result", "text_of", "unshaped"]
 
 _OFF_LOOP = 1024 * 1024
 _NUMBERS = (int, bool, float)

@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, cast
 
-from substrate.agents.tools.traits import Traits, identifiers_of, nearest, traits_of
+from substrate.agents.tools.identifiers import identifiers_of
+from substrate.agents.tools.traits import Traits, traits_of
 from substrate.kernel.errors import DeclarationError
+from substrate.kernel.names import did_you_mean
 from substrate.kernel.tools.tools import AnyTool, FunctionSpec, ToolRisk, spec_of
 
 __all__ = ["DuplicateToolWarning", "Toolbox"]
@@ -127,9 +129,7 @@ class Toolbox:
         """One tool's whole schema. LookupError names the nearest tools."""
         tool = self._tools.get(name)
         if tool is None:
-            near = nearest(name, self._tools)
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            msg = f"no tool named {name!r}{hint}"
+            msg = f"no tool named {name!r}{did_you_mean(name, self._tools)}"
             raise LookupError(msg)
         spec = spec_of(tool)
         return spec.to_wire() if spec is not None else None

@@ -1,25 +1,21 @@
 """`traits_of`: the one place that reads what a tool says of itself.
 
 Optional members are read once, checked, and the schema compiled, so that a wrong
-declaration fails when the tool is added and a call reads plain fields. Here too
-lies the rule by which names become identifiers.
+declaration fails when the tool is added and a call reads plain fields.
 """
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import inspect
-import keyword
-import math
 import re
-import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol, cast, runtime_checkable
 
 import jsonschema_rs
 
+from substrate.agents.tools.identifiers import identifiers_of
+from substrate.agents.tools.validation import Fault, faults_by, validity_by
 from substrate.kernel.errors import DeclarationError
 from substrate.kernel.secrets import declared_secrets
 from substrate.kernel.tools.tools import (
@@ -30,18 +26,12 @@ from substrate.kernel.tools.tools import (
     is_hosted_tool,
     is_provider_defined_tool,
 )
-from substrate.kernel.values import json_form
 
 __all__ = [
-    "BindError",
-    "Fault",
     "Rate",
     "RegistryTraits",
     "Traits",
     "TraitsSource",
-    "identifier_of",
-    "identifiers_of",
-    "nearest",
     "traits_of",
 ]
 
@@ -52,25 +42,6 @@ class Rate:
 
     count: int
     per_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One fault of the arguments: where, in words, and which keyword of the schema found it."""
-
-    path: tuple[str | int, ...]
-    message: str
-    keyword: str = ""
-    is_combinator: bool = False
-    instance: Any = None
-
-
-class BindError(Exception):
-    """The arguments do not fit the type hints of a function."""
-
-    def __init__(self, faults: list[Fault]) -> None:
-        super().__init__("; ".join(fault.message for fault in faults))
-        self.faults = faults
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,11 +118,6 @@ class RegistryTraits:
         return [tool.name for tool in self._registry.all()]
 
 
-def nearest(name: str, names: Iterable[str], most: int = 3) -> list[str]:
-    """The names that look most like `name`."""
-    return difflib.get_close_matches(name, list(names), n=most, cutoff=0.6)
-
-
 # reading a tool --------------------------------------------------------------------------
 
 
@@ -201,8 +167,8 @@ def traits_of(tool: AnyTool, *, undeclared: ToolRisk = ToolRisk.SAFE) -> Traits:
         defer_loading=bool(read.member("defer_loading")),
         streams=_streams(schema),
         secrets=declared_secrets(schema) | declared_secrets(read.mapping("output_schema")),
-        is_valid=_is_valid(validator),
-        faults=_faults(validator),
+        is_valid=validity_by(validator),
+        faults=faults_by(validator),
         bind=read.function("bind_arguments"),
         run=None if hosted else read.run("handle_call" if provider else "execute"),
         positional=_positional(schema),
@@ -365,295 +331,3 @@ def _positional(schema: Mapping[str, Any]) -> tuple[str, ...]:
         *(p for p in properties if p in required),
         *(p for p in properties if p not in required),
     )
-
-
-# checking arguments ----------------------------------------------------------------------
-
-_MOST_MESSAGE = 16 * 1024  # characters; it is shortened where it is shown
-_COMBINATORS = frozenset(
-    [
-        "AllOf", "AnyOf", "Constant", "Contains", "Enum", "FalseSchema", "Not", "OneOfMultipleValid",
-        "OneOfNotValid", "UnevaluatedItems", "UnevaluatedProperties", "UniqueItems",
-    ]
-)  # fmt: skip
-_BRANCHES = frozenset(["if", "then", "else", "dependentSchemas", "not", "anyOf", "oneOf"])
-_KEYWORDS = {"Type": "type", "AnyOf": "anyOf", "OneOfNotValid": "oneOf"}
-
-
-def _is_valid(validator: Any) -> Callable[[Any], bool]:
-    check, faults = validator.is_valid, _faults(validator)
-
-    def is_valid(values: Any) -> bool:
-        try:
-            return check(values) or (_is_unbounded(values) and not faults(values))
-        except ValueError:  # bytes, which JSON Schema does not know, or lone surrogates
-            return not faults(values)
-
-    return is_valid
-
-
-def _faults(validator: Any) -> Callable[[Any], list[Fault]]:
-    def faults(values: Any) -> list[Fault]:
-        judged = _bounded(json_form(values, tag_bytes=False))
-        try:
-            return [_fault(error) for error in validator.iter_errors(judged)]
-        except UnicodeEncodeError:
-            return [Fault((), "a text holds a lone surrogate, which is no character")]
-
-    return faults
-
-
-_FAR = 2.0**52 - 0.5
-"""The greatest float that is no whole number."""
-
-
-def _is_unbounded(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_is_unbounded, cast("dict[str, Any]", value).values()))
-    if isinstance(value, list):
-        return any(map(_is_unbounded, cast("list[Any]", value)))
-    return isinstance(value, float) and not math.isfinite(value)
-
-
-def _bounded(value: Any) -> Any:
-    """`value` with fractions for nan and the infinities, which the validator takes for null."""
-    if isinstance(value, dict):
-        return {key: _bounded(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_bounded(item) for item in cast("list[Any]", value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return 0.5 if math.isnan(value) else math.copysign(_FAR, value)
-    return value
-
-
-def _fault(error: Any) -> Fault:
-    path = tuple(error.instance_path)
-    kind = type(error.kind).__name__.rsplit("_", 1)[-1]
-    return Fault(
-        path,
-        str(error.message)[:_MOST_MESSAGE],
-        _KEYWORDS.get(kind, kind[:1].lower() + kind[1:]),
-        kind in _COMBINATORS or not _BRANCHES.isdisjoint(map(str, error.schema_path)),
-        error.instance,
-    )
-
-
-# identifiers -----------------------------------------------------------------------------
-
-_RESERVED = frozenset(
-    [
-        "ArithmeticError",
-        "AssertionError",
-        "AttributeError",
-        "BaseException",
-        "BaseExceptionGroup",
-        "BlockingIOError",
-        "BrokenPipeError",
-        "BufferError",
-        "BytesWarning",
-        "ChildProcessError",
-        "ConnectionAbortedError",
-        "ConnectionError",
-        "ConnectionRefusedError",
-        "ConnectionResetError",
-        "DeprecationWarning",
-        "EOFError",
-        "Ellipsis",
-        "EncodingWarning",
-        "EnvironmentError",
-        "Exception",
-        "ExceptionGroup",
-        "FileExistsError",
-        "FileNotFoundError",
-        "FloatingPointError",
-        "FutureWarning",
-        "GeneratorExit",
-        "IOError",
-        "ImportError",
-        "ImportWarning",
-        "IndentationError",
-        "IndexError",
-        "InterruptedError",
-        "IsADirectoryError",
-        "KeyError",
-        "KeyboardInterrupt",
-        "LookupError",
-        "MemoryError",
-        "ModuleNotFoundError",
-        "NameError",
-        "NotADirectoryError",
-        "NotImplemented",
-        "NotImplementedError",
-        "OSError",
-        "OverflowError",
-        "PendingDeprecationWarning",
-        "PermissionError",
-        "ProcessLookupError",
-        "PythonFinalizationError",
-        "RecursionError",
-        "ReferenceError",
-        "ResourceWarning",
-        "RuntimeError",
-        "RuntimeWarning",
-        "StopAsyncIteration",
-        "StopIteration",
-        "SyntaxError",
-        "SyntaxWarning",
-        "SystemError",
-        "SystemExit",
-        "TabError",
-        "TimeoutError",
-        "TypeError",
-        "UnboundLocalError",
-        "UnicodeDecodeError",
-        "UnicodeEncodeError",
-        "UnicodeError",
-        "UnicodeTranslateError",
-        "UnicodeWarning",
-        "UserWarning",
-        "ValueError",
-        "Warning",
-        "ZeroDivisionError",
-        "abs",
-        "aiter",
-        "all",
-        "anext",
-        "any",
-        "ascii",
-        "bin",
-        "bool",
-        "breakpoint",
-        "bytearray",
-        "bytes",
-        "callable",
-        "chr",
-        "classmethod",
-        "compile",
-        "complex",
-        "copyright",
-        "credits",
-        "delattr",
-        "dict",
-        "dir",
-        "divmod",
-        "enumerate",
-        "eval",
-        "exec",
-        "exit",
-        "filter",
-        "float",
-        "format",
-        "frozenset",
-        "getattr",
-        "globals",
-        "hasattr",
-        "hash",
-        "help",
-        "hex",
-        "id",
-        "input",
-        "int",
-        "isinstance",
-        "issubclass",
-        "iter",
-        "len",
-        "license",
-        "list",
-        "locals",
-        "map",
-        "max",
-        "memoryview",
-        "min",
-        "next",
-        "object",
-        "oct",
-        "open",
-        "ord",
-        "pow",
-        "print",
-        "property",
-        "quit",
-        "range",
-        "repr",
-        "reversed",
-        "round",
-        "set",
-        "setattr",
-        "slice",
-        "sorted",
-        "staticmethod",
-        "str",
-        "sum",
-        "super",
-        "tuple",
-        "type",
-        "vars",
-        "zip",
-        "_",
-        "__build_class__",
-        "__debug__",
-        "__doc__",
-        "__import__",
-        "__loader__",
-        "__name__",
-        "__package__",
-        "__spec__",
-        "tools",
-        "artifacts",
-        "asyncio",
-        "Artifact",
-        "Any",
-        "Literal",
-    ]
-)
-"""Builtins (the union of Python 3.11 to 3.14) and the names that a script or its stubs have."""
-
-
-def identifier_of(name: str) -> str:
-    """The identifier of a name that stands alone: NFKC, `_` for what no identifier may hold."""
-    text = unicodedata.normalize("NFKC", name)
-    text = "".join(char if f"a{char}".isidentifier() else "_" for char in text)
-    text = unicodedata.normalize("NFKC", text)
-    if not text:
-        return "tool"
-    if not text.isidentifier():
-        text = f"_{text}"
-    if keyword.iskeyword(text) or text in _RESERVED:
-        text += "_"
-    return text
-
-
-def identifiers_of(names: Iterable[str]) -> dict[str, str]:
-    """Raw name to identifier, the same in every order.
-
-    A name that needs no change keeps it; others that collide get `_` and hex digits
-    of the raw name's sha256: four, or more where these collide too.
-    """
-    wanted = {name: identifier_of(name) for name in names}
-    holders: dict[str, list[str]] = {}
-    for name, identifier in wanted.items():
-        holders.setdefault(identifier, []).append(name)
-    result: dict[str, str] = {}
-    clashing: list[str] = []
-    for identifier, raw in holders.items():
-        for name in raw:
-            if name == identifier or len(raw) == 1:
-                result[name] = identifier
-            else:
-                clashing.append(name)
-    taken = set(wanted.values())
-    digits = 4
-    while clashing:
-        tried = {name: f"{wanted[name]}_{_digest(name)[:digits]}" for name in clashing}
-        counts: dict[str, int] = {}
-        for candidate in tried.values():
-            counts[candidate] = counts.get(candidate, 0) + 1
-        free = {n: c for n, c in tried.items() if counts[c] == 1 and c not in taken}
-        result.update(free)
-        clashing = [name for name in clashing if name not in free]
-        digits += 4
-    return {name: result[name] for name in wanted}
-
-
-def _digest(name: str) -> str:
-    return hashlib.sha256(name.encode(errors="backslashreplace")).hexdigest()

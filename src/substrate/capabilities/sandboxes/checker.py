@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import difflib
 import json
 import re
 import threading
@@ -23,6 +22,7 @@ from substrate.capabilities.sandboxes.dialect import BUILTINS, with_way_round
 from substrate.capabilities.sandboxes.forked import is_forked
 from substrate.capabilities.sandboxes.launcher import launcher
 from substrate.capabilities.sandboxes.worker import Worker
+from substrate.kernel.names import did_you_mean
 from substrate.kernel.sandbox import Problem, Script
 
 __all__ = ["Checker"]
@@ -187,8 +187,7 @@ def _problems(found: list[Any], tools: Mapping[str, str]) -> Iterable[Problem]:
         message = str(one["message"])
         if one["name"] == "unresolved-reference":
             named = [str(name) for name in _QUOTED.findall(message)]
-            near = difflib.get_close_matches(named[0], list(tools), n=1) if named else []
-            message += f"; did you mean `{near[0]}`?" if near else ""
+            message += did_you_mean(named[0], tools, 1) if named else ""
         reason = "not_awaited" if one["name"] == "unused-awaitable" else "type_check"
         yield Problem(reason, with_way_round(message), int(one["location"]["row"]) - 1)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import re
 import threading
 import time
@@ -32,7 +31,9 @@ from substrate.capabilities.sandboxes.script_value import with_value
 from substrate.capabilities.sandboxes.worker import Worker
 from substrate.capabilities.sandboxes.workers import Places, Workers
 from substrate.kernel.errors import SandboxUnavailable
+from substrate.kernel.names import did_you_mean
 from substrate.kernel.sandbox import (
+    MEDIA_ROOT,
     Answer,
     ArtifactPut,
     ArtifactRead,
@@ -49,7 +50,6 @@ from substrate.kernel.tools.tools import CallSite
 
 __all__ = ["MontyRun"]
 
-_MEDIA = "/workspace/media"
 _SUSPENSIONS = 1_000_000
 _SHOWN_VALUE = 1000
 _HANDLE = 500  # bytes of a handle beside its preview, about
@@ -177,7 +177,7 @@ class MontyRun:
             self._session.load_session(self._before.data)
         if self._script.files is not None:
             self._mount = monty.MountDir(
-                host_path=self._script.files, virtual_path=_MEDIA, mode="read-only"
+                host_path=self._script.files, virtual_path=MEDIA_ROOT, mode="read-only"
             )
         self._snapshot = self._session.feed_start(
             with_value(self._script.code), print_callback=self._printed, mount=self._mount
@@ -254,8 +254,7 @@ class MontyRun:
             return
         raw = self._script.tools.get(name, name if name in self._raw else None)
         if raw is None:
-            near = difflib.get_close_matches(name, self._script.tools, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, self._script.tools, 1)
             message = f"name {name!r} is not defined{hint}"
             self._snapshot = snapshot.resume({"exc_type": "NameError", "message": message})
             return

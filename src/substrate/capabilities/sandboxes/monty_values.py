@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from pydantic_monty import ClassInstance, ClassType, MontyClassProxy
 
+from substrate.kernel.blobs import REF_KEY
 from substrate.kernel.sandbox import Artifact
 
 __all__ = ["ARTIFACTS", "ARTIFACT_CLASS", "ArtifactHandle", "from_guest", "to_guest"]
@@ -128,9 +129,9 @@ class _Walk:
         if value is None or isinstance(value, _LEAVES):
             return value
         if isinstance(value, ArtifactHandle):
-            return {"$artifact": value.ref}
+            return {REF_KEY: value.ref}
         if isinstance(value, MontyClassProxy) and value.id in self._handles:
-            return {"$artifact": self._handles[value.id].value.ref}  # of a restored session
+            return {REF_KEY: self._handles[value.id].value.ref}  # of a restored session
         if isinstance(value, pathlib.PurePath):
             return str(value)
         self._nodes += 1

@@ -13,8 +13,9 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, cast
 
-from substrate.agents.tools.traits import Traits, nearest
+from substrate.agents.tools.traits import Traits
 from substrate.capabilities.tools.chain.stubs import first_line, stub_of
+from substrate.kernel.names import did_you_mean
 
 __all__ = ["SEARCH_STUBS", "ToolIndex"]
 
@@ -96,9 +97,7 @@ class ToolIndex:
             name = by_name.get(name, name)
             traits = self._tools.get(name)
         if traits is None:
-            near = nearest(name, self._tools)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            msg = f"no tool named {name!r:.80}{hint}"
+            msg = f"no tool named {name!r:.80}{did_you_mean(name, self._tools)}"
             raise LookupError(msg)
         return stub_of(name, traits)
 

@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 from msgspec.structs import asdict, replace
 
+from substrate.agents.tools.identifiers import identifiers_of
 from substrate.agents.tools.invoker import InvokerSession, ToolInvoker
 from substrate.agents.tools.session import Clock
 from substrate.agents.tools.shown import clean, cut
 from substrate.agents.tools.threads import run_in_thread
-from substrate.agents.tools.traits import Traits, identifiers_of
+from substrate.agents.tools.traits import Traits
 from substrate.capabilities.tools.chain.awaiting import never_awaited
 from substrate.capabilities.tools.chain.bridge import Bridge, Ending
 from substrate.capabilities.tools.chain.media import give_back, media_folder
@@ -23,6 +24,7 @@ from substrate.capabilities.tools.chain.search import SEARCH_STUBS, ToolIndex
 from substrate.capabilities.tools.chain.state import Kept, KeptStates
 from substrate.capabilities.tools.chain.stubs import lines_of, stubs_of
 from substrate.capabilities.tools.chain.telling import tell_failure, tell_success
+from substrate.kernel.blobs import REF_KEY
 from substrate.kernel.content import TextBlock
 from substrate.kernel.context import RunContext
 from substrate.kernel.errors import DeclarationError, SandboxUnavailable
@@ -427,7 +429,7 @@ async def _bounded(result: ChainRunResult, text: str, session: InvokerSession) -
 
 def _refs_in(value: Any) -> list[str]:
     if isinstance(value, dict):
-        ref = value.get("$artifact")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        ref = value.get(REF_KEY)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         found = [ref] if isinstance(ref, str) else []
         return found + [r for item in value.values() for r in _refs_in(item)]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, list):
