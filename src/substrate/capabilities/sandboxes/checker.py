@@ -73,9 +73,9 @@ class Checker:
     def check(self, script: Script) -> list[Problem]:
         """What will fail for certain (blocking). A script that the checker cannot end is let by."""
         with self._lock:
-            session = self._session(script.stubs or "")
-            self._now = script, session
             try:
+                session = self._session(script.stubs or "")
+                self._now = script, session
                 found = session.check(script)
             except (monty.MontyError, ValueError, LookupError):
                 found = []
