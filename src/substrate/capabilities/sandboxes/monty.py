@@ -19,6 +19,7 @@ from typing import Self
 import pydantic_monty as monty
 
 from substrate.capabilities.sandboxes.checker import Checker
+from substrate.capabilities.sandboxes.foresight import foreseen
 from substrate.capabilities.sandboxes.forked import is_forked, require_own_process
 from substrate.capabilities.sandboxes.launcher import launcher
 from substrate.capabilities.sandboxes.monty_run import MontyRun
@@ -75,8 +76,11 @@ class MontySandbox:
                 return [Problem("syntax", "a NUL character is no Python", number)]
             if not line.isascii() and any("\ud800" <= char <= "\udfff" for char in line):
                 return [Problem("syntax", "a lone surrogate is no character", number)]
-        if script.stubs is None or len(code) > _MOST_CHECKED:
+        if len(code) > _MOST_CHECKED:
             return []
+        lacking = foreseen(code)
+        if lacking or script.stubs is None:
+            return lacking
         check = self._checking.run(lambda: self._checker.check(script))
         await asyncio.wait((check,), timeout=_LONGEST_CHECK_S)
         if check.done():
