@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.text import Text
 
 from substrate.capabilities.approval.editing import can_be_edited, editable, from_json, to_json
+from substrate.capabilities.approval.screen import Screen
 from substrate.capabilities.approval.visible import quoted, visible
 from substrate.kernel.secrets import hide
 from substrate.kernel.tools.approval import ApprovalAnswer, ApprovalDecision, ApprovalRequest
@@ -46,7 +47,7 @@ class TerminalApproval:
     """
 
     def __init__(self, console: Console | None = None, source: TextIO | None = None) -> None:
-        self._console = console if console is not None else Console(stderr=True)
+        self._console = console if console is not None else Screen(stderr=True)
         self._source = source
         self._turn = threading.Lock()
 
@@ -73,6 +74,8 @@ class TerminalApproval:
             return _denied("the input ended")
         except TimeoutError:
             return _denied("the time for an answer was over")
+        except (OSError, ValueError) as error:
+            return _denied(f"the question could not be shown: {error}")
         finally:
             self._turn.release()
 
@@ -292,6 +295,8 @@ async def _in_daemon_thread(function: Callable[[], ApprovalAnswer]) -> ApprovalA
             answer = function()
         except Exception as error:
             failure = error
+        except BaseException as error:  # a console that ends the program where nobody reads
+            failure = RuntimeError(f"{type(error).__name__} in the question")
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, answer, failure)
 
