@@ -147,7 +147,7 @@ def _one_line(*, debug: bool) -> Generator[None]:
             raise
         say(str(error))
         raise typer.Exit(USAGE) from None
-    except Exception as error:
+    except BaseException as error:
         if debug:
             raise RuntimeError(said(error)) from error  # an OSError would pass for one of output
         say(f"a fault of substrate itself; --debug shows where: {said(error)}")

@@ -243,16 +243,27 @@ def _is_tool(value: Any) -> bool:
 def usable(folder: Path) -> Path:
     """A folder that is there, or can be made, for large results; `UsageError` says why not."""
     try:
-        there = next(path for path in (folder, *folder.parents) if path.exists())
+        there = _nearest_there(folder)
         if not there.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, f"{there} is a file")
         if not os.access(there, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, f"{there} may not be written")
-    except (OSError, ValueError, StopIteration) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        msg = f"the store {folder} cannot be used: {why or 'there is no such place'}"
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        msg = f"the store {folder!s:.100} cannot be used: {why}"
         raise UsageError(msg) from None
     return folder
+
+
+def _nearest_there(path: Path) -> Path:
+    """The path, or the nearest folder above it that is there."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        if path == path.parent:
+            raise
+        return _nearest_there(path.parent)
+    return path
 
 
 def write_text(path: Path, text: str) -> None:
@@ -260,6 +271,6 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.write_bytes(text.encode(errors="backslashreplace"))
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        msg = f"{path} cannot be written: {why}"
+        why = error.strerror if isinstance(error, OSError) else error
+        msg = f"{path!s:.100} cannot be written: {why}"
         raise UsageError(msg) from error

@@ -201,10 +201,16 @@ class _Question:
         """
         _drop_what_was_typed(self._descriptor)
         self._say(prompt, end="")
+        try:
+            return self._typed().decode(errors="replace")
+        except (EOFError, TimeoutError):
+            self._console.print()  # what comes next does not stand behind the prompt
+            raise
+
+    def _typed(self) -> bytes:
         data = b""
         while not data.endswith(b"\n"):
             if self.is_over():
-                self._console.print()
                 raise TimeoutError
             ready, _, _ = select.select([self._descriptor], [], [], _TICK_S)
             if ready:
@@ -215,7 +221,7 @@ class _Question:
                 if not byte:
                     raise EOFError
                 data += byte
-        return data.decode(errors="replace")
+        return data
 
 
 def _drop_what_was_typed(descriptor: int) -> None:
