@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
+from collections.abc import Generator
 from importlib.metadata import version
-from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from substrate.agents.tools.invoker import ToolInvoker
+from substrate.agents.tools.shown import said
 from substrate.capabilities.approval import TerminalApproval
+from substrate.capabilities.approval.screen import Screen
 from substrate.capabilities.tools.chain import ToolChainTool
-from substrate.cli.loading import UsageError, load_script, load_tools, write_text
-from substrate.cli.showing import as_json, show, show_tools
+from substrate.cli.loading import UsageError, load_script, load_tools, usable, write_text
+from substrate.cli.output import OutputError, output, prepare, say
+from substrate.cli.showing import as_json, show_tools, show_trace, show_value
 from substrate.kernel.tools.chain import ChainPolicy, ChainRunResult
 from substrate.scripts import run_script
 from substrate.storage import FileBlobStore, InMemoryBlobStore
@@ -41,6 +42,7 @@ _RUN_HELP = """Run a script, in a sandbox; risky calls are asked for at the term
 Example:
   substrate run plan.py --tools my_tools.py
   echo 'await add(a=1, b=2)' | substrate run - --tools my_package.tools --json
+  substrate run plan.py --tools mail.py --tools files.py --approve never --timeout 30
 
 \b
 In my_tools.py, tools are functions under @tool:
@@ -50,8 +52,8 @@ In my_tools.py, tools are functions under @tool:
       return a + b
 
 \b
-Exit codes: 0 ok, 1 the script failed, 2 usage or no place for the output, 3 a denied call ended the script,
-4 the time was over, 130 cancelled.
+Exit codes: 0 ok, 1 the script failed, 2 usage or no place for the output,
+3 a denied call ended the script, 4 the time was over, 130 cancelled.
 """
 
 
@@ -100,19 +102,16 @@ def _run(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    try:
+    with _one_line(debug=debug):
+        with output():  # before anything runs
+            pass
         result, secrets = _result(script, tools, approve, timeout, store)
-    except UsageError as error:
-        if debug:
-            raise
-        _fail(str(error))
-    except KeyboardInterrupt:
-        typer.echo("cancelled", err=True)
-        raise typer.Exit(CANCELLED) from None
-    if json:
-        typer.echo(as_json(result))
-    else:
-        show(result, Console(), Console(stderr=True), None if reveal else secrets)
+        shown = None if reveal else secrets
+        with output():
+            typer.echo(as_json(result)) if json else show_value(result, Screen(), shown)
+        if not json:
+            with contextlib.suppress(OSError):  # the value has come where it should
+                show_trace(result, Screen(stderr=True))
     raise typer.Exit(_code(result))
 
 
@@ -124,24 +123,35 @@ def _tools(
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    try:
+    with _one_line(debug=debug):
         box = load_tools(modules)
         text = ToolChainTool(ToolInvoker(box)).stubs()
-        if stubs is None:
-            show_tools(box, Console())
-        elif str(stubs) == "-":
-            typer.echo(text, nl=False)
-        else:
+        if stubs is not None and str(stubs) != "-":
             write_text(stubs, text)
-    except UsageError as error:
+            return
+        with output():
+            show_tools(box, Screen()) if stubs is None else typer.echo(text, nl=False)
+
+
+@contextlib.contextmanager
+def _one_line(*, debug: bool) -> Generator[None]:
+    """Whatever goes wrong is one line and an exit code; with `debug`, its traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        with contextlib.suppress(OSError):
+            typer.echo("cancelled", err=True)
+        raise typer.Exit(CANCELLED) from None
+    except (UsageError, OutputError) as error:
         if debug:
             raise
-        _fail(str(error))
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"substrate: {message}", err=True)
-    raise typer.Exit(USAGE)
+        say(str(error))
+        raise typer.Exit(USAGE) from None
+    except BaseException as error:
+        if debug:
+            raise RuntimeError(said(error)) from error  # an OSError would pass for one of output
+        say(f"a fault of substrate itself; --debug shows where: {said(error)}")
+        raise typer.Exit(SCRIPT_ERROR) from None
 
 
 def _result(
@@ -155,7 +165,7 @@ def _result(
         raise UsageError(msg)
     code, box = load_script(script), load_tools(tools)
     policy = ChainPolicy() if timeout is None else ChainPolicy(total_timeout_s=timeout)
-    blobs = FileBlobStore(store) if store is not None else InMemoryBlobStore()
+    blobs = InMemoryBlobStore() if store is None else FileBlobStore(usable(store))
     handler = TerminalApproval() if approve == "ask" else None
     known = (box.traits(name) for name in box.names())
     secrets = frozenset[str]().union(*(traits.secrets for traits in known if traits is not None))
@@ -175,21 +185,10 @@ def _code(result: ChainRunResult) -> int:
 
 def main() -> None:
     """Entry point of the `substrate` command."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # what an encoding lacks is written out
-            stream.reconfigure(errors="backslashreplace")
+    prepare()
     try:
-        try:
+        with output() if sys.stdout is not None else contextlib.nullcontext():  # pyright: ignore[reportUnnecessaryComparison]  # it was closed
             _APP(standalone_mode=True)
-        finally:
-            sys.stdout.flush()
-    except OSError as error:
-        _cannot_write(error)
-
-
-def _cannot_write(error: OSError) -> NoReturn:
-    """The output has no place: said where that is still possible, and no second time."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"substrate: the output cannot be written: {error.strerror}\n")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the exit flushes once more
-    sys.exit(USAGE)
+    except OutputError as error:  # of the help, say
+        say(str(error))
+        sys.exit(USAGE)

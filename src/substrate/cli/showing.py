@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from rich.console import Console
 from rich.table import Table
@@ -10,39 +11,55 @@ from rich.text import Text
 
 from substrate.agents.tools.toolbox import Toolbox
 from substrate.capabilities.approval import visible
+from substrate.capabilities.approval.editing import ascii_json
+from substrate.capabilities.approval.visible import quoted
 from substrate.capabilities.tools.chain.stubs import first_line
 from substrate.kernel.secrets import hide
 from substrate.kernel.tools.chain import ChainRunResult
 from substrate.kernel.values import json_text, plain
 
-__all__ = ["as_json", "show", "show_tools"]
+__all__ = ["as_json", "show_tools", "show_trace", "show_value"]
 
 
 def as_json(result: ChainRunResult) -> str:
-    """The result by its field names, as one strict JSON document."""
-    return json_text(plain(result))
+    """The result by its field names, as one strict JSON document that standard output can take."""
+    text = json_text(plain(result))
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return ascii_json(text)
+    return text
 
 
-def show(
-    result: ChainRunResult, out: Console, err: Console, secrets: frozenset[str] | None
-) -> None:
-    """The value and the prints on `out`; the trace and any error on `err`.
+def show_value(result: ChainRunResult, out: Console, secrets: frozenset[str] | None) -> None:
+    """The prints and, of a script that went well, the value.
 
     What stands under `secrets` and the usual names is hidden; None shows the value whole.
     """
     if result.logs:
         out.print(Text(visible(result.logs, lines=True)), end="", soft_wrap=True)
-    value = result.value if secrets is None else hide(result.value, secrets)
     if result.status == "ok":
+        value = result.value if secrets is None else hide(result.value, secrets)
         out.print(Text(visible(_written(value), lines=True)), soft_wrap=True)
-    elif result.error:
-        err.print(Text(visible(result.error, lines=True)), soft_wrap=True)
+
+
+def show_trace(result: ChainRunResult, err: Console) -> None:
+    """What went wrong, the files, every call, and how the run ended."""
+    if result.status != "ok" and result.error:
+        width = err.width if err.is_terminal else _NO_FOLD
+        for line in quoted("said", result.error, width):
+            err.print(Text(line), soft_wrap=True)
     for file in result.files:
-        err.print(Text(f"file {file.path}, {file.media_type}, {file.artifact_ref or 'not stored'}"))
+        told = f"file {file.path}, {file.media_type}, {file.artifact_ref or 'not stored'}"
+        err.print(Text(visible(told)), soft_wrap=True)
     if result.call_trace:
         err.print(_trace(result))
     reason = f" ({result.reason})" if result.reason else ""
-    err.print(f"{result.status}{reason}: {result.tool_calls} calls, {result.duration_ms:.0f} ms")
+    end = f"{result.status}{reason}: {result.tool_calls} calls, {result.duration_ms:.0f} ms"
+    err.print(Text(end))
+
+
+_NO_FOLD = 1 << 40  # cells: a file or a pipe wraps nothing
 
 
 def _written(value: object) -> str:

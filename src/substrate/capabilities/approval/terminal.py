@@ -1,37 +1,36 @@
 """`TerminalApproval`: a person at a terminal decides.
 
 Shown before a yes: the tool, its risk and why it asks, and the whole arguments.
-Whatever a model or a server wrote is made visible first. End of input, no terminal
-and the end of the time deny at once. One question at a time.
+Whatever a model or a server wrote is made visible and stands behind a margin; only
+what was typed after a question is an answer to it. End of input, no terminal and the
+end of the time deny at once. One question at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import getpass
-import json
 import os
 import select
 import shlex
 import subprocess
 import sys
 import tempfile
-import termios
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.text import Text
 
-from substrate.capabilities.approval.visible import visible
+from substrate.capabilities.approval.editing import can_be_edited, editable, from_json, to_json
+from substrate.capabilities.approval.screen import Screen
+from substrate.capabilities.approval.visible import quoted, visible
 from substrate.kernel.secrets import hide
 from substrate.kernel.tools.approval import ApprovalAnswer, ApprovalDecision, ApprovalRequest
-from substrate.kernel.values import json_form, plain
 
 __all__ = ["TerminalApproval"]
 
@@ -48,7 +47,7 @@ class TerminalApproval:
     """
 
     def __init__(self, console: Console | None = None, source: TextIO | None = None) -> None:
-        self._console = console if console is not None else Console(stderr=True)
+        self._console = console if console is not None else Screen(stderr=True)
         self._source = source
         self._turn = threading.Lock()
 
@@ -75,12 +74,16 @@ class TerminalApproval:
             return _denied("the input ended")
         except TimeoutError:
             return _denied("the time for an answer was over")
+        except (OSError, ValueError) as error:
+            return _denied(f"the question could not be shown: {error}")
         finally:
             self._turn.release()
 
     def expired(self, req: ApprovalRequest, /) -> None:
         """Say that the question is no longer open."""
-        self._console.print(Text(f"expired: {visible(req.call.name)} was not run", "dim"))
+        self._console.print(Text("expired, and was not run:", "dim"))
+        for line in quoted("tool", visible(req.call.name), self._console.width):
+            self._console.print(Text(line, "dim"), soft_wrap=True)
 
 
 class _Question:
@@ -97,6 +100,8 @@ class _Question:
         self._console = console
         self._descriptor = descriptor
         self._req = req
+        self._arguments = dict(cast("Mapping[str, Any]", req.call.arguments))
+        self._secrets = frozenset[str](req.context.get("secrets") or ())
         self._until = until
         self._withdrawn = withdrawn
 
@@ -104,11 +109,10 @@ class _Question:
         return self._withdrawn.is_set() or time.monotonic() >= self._until
 
     def put(self) -> ApprovalAnswer:
-        arguments = cast("Mapping[str, Any]", self._req.call.arguments)
-        hidden = self._hidden(arguments)
+        hidden = hide(self._arguments, self._secrets)
         self._introduce()
         self._show(hidden)
-        is_hiding = _text(hidden) != _text(arguments)
+        is_hiding = hidden is not self._arguments
         reveal = ", reveal what is hidden" if is_hiding else ""
         while True:
             asked = f"yes, no, skip, edit, always (in this chain){reveal}? "
@@ -122,7 +126,7 @@ class _Question:
             if word in ("s", "skip"):
                 return _answer(ApprovalDecision.SKIPPED)
             if is_hiding and word in ("r", "reveal"):
-                self._show(arguments)
+                self._show(self._arguments)
                 continue
             if word in ("e", "edit"):
                 edited = self._edit()
@@ -132,51 +136,59 @@ class _Question:
                 self._say("please answer y, n, s, e or a")
 
     def _introduce(self) -> None:
-        """Which tool asks and why; a text of somebody else begins no line of its own."""
+        """Which tool asks and why."""
         req = self._req
-        self._say(f"May {visible(req.call.name)} run?  risk {req.risk.name}", "bold")
-        if req.why:
-            self._say(f"why: {visible(req.why)}")
-        description = str(req.context.get("description") or "")
-        for line in description.splitlines():
-            self._say(f"its own words: {visible(line)}")
+        self._say(f"May this run?  risk {req.risk.name}", "bold")
+        told = {
+            "tool": visible(req.call.name),
+            "why": visible(req.why),
+            "says": str(req.context.get("description") or ""),
+        }
+        for label, text in told.items():
+            if text:
+                self._quote(label, text)
 
     def _show(self, arguments: Mapping[str, Any]) -> None:
-        """The whole arguments, page by page: never only a cut preview."""
-        lines = visible(_text(arguments), lines=True).split("\n")
-        for start in range(0, len(lines), _PAGE):
-            if start:
-                self._line(f"-- line {start} of {len(lines)}; Enter for more -- ")
-            for line in lines[start : start + _PAGE]:
-                self._say(f"  {line}")
+        self._quote("with", to_json(arguments))
 
     def _edit(self) -> dict[str, Any] | None:
-        before = _text(cast("Mapping[str, Any]", self._req.call.arguments))
-        text = self._edited(before)
+        """Other arguments, where the person gives some and confirms them."""
+        if not can_be_edited(self._arguments):
+            self._say('these cannot be edited: an object in them looks like {"$bytes": "..."}')
+            return None
+        text = self._edited(to_json(self._arguments))
+        if not text.strip():
+            return None
         try:
-            edited = _given(json.loads(text))
-        except ValueError as error:
-            self._say(f"that is no JSON: {visible(str(error))}")
+            arguments = from_json(text)
+            self._show(hide(arguments, self._secrets))
+        except (ValueError, RecursionError) as error:
+            self._say(visible(str(error)))
             return None
-        if not isinstance(edited, dict):
-            self._say("the arguments must be a JSON object")
-            return None
-        arguments = cast("dict[str, Any]", edited)
-        self._show(self._hidden(arguments))
         sure = self._line("run with these (yes, no)? ").strip().lower()
         return arguments if sure in ("y", "yes") else None
 
     def _edited(self, before: str) -> str:
-        editor = os.environ.get("EDITOR")
+        """The text that the person gives; empty where there is none."""
+        editor = os.environ.get("EDITOR", "").strip()
         if editor:
             try:
-                return _in_editor(editor, before)
+                return _in_editor(editor, editable(before), self._descriptor)
+            except subprocess.CalledProcessError as error:
+                self._say(f"the editor ended with code {error.returncode}: nothing was edited")
+                return ""
             except (OSError, ValueError) as error:
                 self._say(f"the editor {visible(editor)} cannot be used: {visible(str(error))}")
         return self._line("new arguments as JSON: ")
 
-    def _hidden(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return hide(dict(arguments), frozenset(self._req.context.get("secrets") or ()))
+    def _quote(self, label: str, text: str) -> None:
+        """The whole of what somebody else wrote, page by page: never only a cut preview."""
+        lines = list(quoted(label, text, self._console.width))
+        for start in range(0, len(lines), _PAGE):
+            if start:
+                self._line(f"-- line {start} of {len(lines)}; Enter for more -- ")
+            for line in lines[start : start + _PAGE]:
+                self._say(line)
 
     def _say(self, text: str, style: str = "", end: str = "\n") -> None:
         """Write a text as it is: no markup, no emoji codes, no wrapping."""
@@ -187,13 +199,18 @@ class _Question:
 
         What was typed before the prompt was there is no answer to it.
         """
-        with contextlib.suppress(termios.error):
-            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+        _drop_what_was_typed(self._descriptor)
         self._say(prompt, end="")
+        try:
+            return self._typed().decode(errors="replace")
+        except (EOFError, TimeoutError):
+            self._console.print()  # what comes next does not stand behind the prompt
+            raise
+
+    def _typed(self) -> bytes:
         data = b""
         while not data.endswith(b"\n"):
             if self.is_over():
-                self._console.print()
                 raise TimeoutError
             ready, _, _ = select.select([self._descriptor], [], [], _TICK_S)
             if ready:
@@ -204,33 +221,45 @@ class _Question:
                 if not byte:
                     raise EOFError
                 data += byte
-        return data.decode(errors="replace")
+        return data
 
 
-def _text(arguments: Mapping[str, Any]) -> str:
-    return json.dumps(json_form(plain(arguments)), indent=2, ensure_ascii=False, default=str)
+def _drop_what_was_typed(descriptor: int) -> None:
+    """Empty the terminal's queue; what a reader of `sys.stdin` holds is never looked at."""
+    try:
+        import termios
+    except ImportError:  # not on this platform
+        return
+    with contextlib.suppress(termios.error):
+        termios.tcflush(descriptor, termios.TCIFLUSH)
 
 
-def _given(value: Any) -> Any:
-    """Edited JSON as arguments: bytes are bytes again."""
-    if isinstance(value, dict):
-        entries = cast("dict[str, Any]", value)
-        if entries.keys() == {"$bytes"}:
-            return base64.b64decode(str(entries["$bytes"]), validate=True)
-        return {key: _given(item) for key, item in entries.items()}
-    return [_given(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
-
-
-def _in_editor(editor: str, text: str) -> str:
-    descriptor, name = tempfile.mkstemp(suffix=".json")
+def _in_editor(editor: str, text: str, descriptor: int) -> str:
+    """What the person's editor, at the terminal of `descriptor`, makes of a text."""
+    made, name = tempfile.mkstemp(suffix=".json")
     path = Path(name)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(made, "w", encoding="utf-8") as file:
             file.write(text)
-        subprocess.run([*shlex.split(editor), name], check=False)  # noqa: S603  # the person's own editor
+        with _terminal(descriptor) as at:
+            subprocess.run([*shlex.split(editor), name], check=True, stdin=at, stdout=at)  # noqa: S603  # the person's own editor
         return path.read_text("utf-8")
     finally:
         path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _terminal(descriptor: int) -> Generator[int | None]:
+    """The terminal to read and write, wherever the output of the program goes."""
+    try:
+        at = os.open(os.ttyname(descriptor), os.O_RDWR | os.O_NOCTTY)
+    except OSError:  # it has no name here
+        yield None
+        return
+    try:
+        yield at
+    finally:
+        os.close(at)
 
 
 def _answer(
@@ -272,6 +301,8 @@ async def _in_daemon_thread(function: Callable[[], ApprovalAnswer]) -> ApprovalA
             answer = function()
         except Exception as error:
             failure = error
+        except BaseException as error:  # a console that ends the program where nobody reads
+            failure = RuntimeError(f"{type(error).__name__} in the question")
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, answer, failure)
 
