@@ -16,6 +16,7 @@ from substrate import (
     ChainPolicy,
     HookEvent,
     HookManager,
+    ImageBlock,
     InMemoryBlobStore,
     TextBlock,
     Toolbox,
@@ -310,6 +311,29 @@ def test_a_link_alone_is_shown_where_it_leads() -> None:
 
     shown = shown_result(Run(Tool(link)).once())
     assert shown == "[resource a report https://example.com/a]"
+
+
+@pytest.mark.parametrize("depth", [200, 255, 256, 300, 450])
+def test_arguments_that_are_nested_too_deeply_do_not_fit(depth: int) -> None:
+    deep: Any = 1
+    for _ in range(depth):
+        deep = {"a": deep}
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    assert Run(Tool(input_schema=schema)).once({"x": deep}).reason == "invalid_arguments"
+
+
+def test_media_that_could_not_be_stored_are_kept_with_the_result() -> None:
+    class Full(InMemoryBlobStore):
+        async def put(self, *_: Any, **__: Any) -> str:
+            raise OSError
+
+    async def picture() -> ToolExecutionResult:
+        return ToolExecutionResult([ImageBlock(b"\x89PNG\r\n\x1a\n" + bytes(9))])
+
+    result = Run(Tool(picture), store=Full()).once()
+    (file,) = result.files
+    assert file.artifact_ref is None
+    assert [type(block) for block in result.content] == [ImageBlock]
 
 
 # ints and words without end ---------------------------------------------------------------

@@ -272,8 +272,9 @@ class _Shaper:
         kept: list[ContentBlock] = []
         for block in rest:
             if isinstance(block, ImageBlock | AudioBlock | FileBlock) and block.data is not None:
-                files.append(await self._file(block, bytes(block.data)))
-                if self._session.store is None:
+                file = await self._file(block, bytes(block.data))
+                files.append(file)
+                if file.artifact_ref is None:  # its bytes lie nowhere else
                     kept.append(block)
             else:
                 kept.append(block)

@@ -64,6 +64,8 @@ def faults_by(validator: Any) -> Callable[[Any], list[Fault]]:
             return [_fault(error) for error in validator.iter_errors(judged)]
         except UnicodeEncodeError:
             return [Fault((), "a text holds a lone surrogate, which is no character")]
+        except (ValueError, RecursionError):
+            return [Fault((), "the arguments are nested too deeply to be checked")]
 
     return faults
 
