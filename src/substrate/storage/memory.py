@@ -6,15 +6,15 @@ is copied on the way in or out, and a blob goes with its last pin.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 
 from substrate.kernel.blobs import BlobData, BlobStat
 from substrate.kernel.errors import BlobNotFound
 from substrate.storage.forks import renew_after_fork
+from substrate.storage.threads import Threads
 
 __all__ = ["CHUNK_BYTES", "InMemoryBlobStore", "check_range", "missing"]
 
@@ -33,6 +33,7 @@ class InMemoryBlobStore:
 
     def __init__(self) -> None:
         self._blobs: dict[str, _Blob] = {}
+        self._threads = Threads()
         self._renew()
         renew_after_fork(self, InMemoryBlobStore._renew)
 
@@ -42,14 +43,11 @@ class InMemoryBlobStore:
         Returns the ref, equal for equal content. Hashing more than `CHUNK_BYTES`
         runs in a thread. `media_type` is not kept: it belongs to who issues the ref.
         """
-        if not isinstance(data, bytes):
-            chunks = [chunk async for chunk in data]
-            large = sum(map(len, chunks)) > CHUNK_BYTES
-            data = await asyncio.to_thread(b"".join, chunks) if large else b"".join(chunks)
-        large = len(data) > CHUNK_BYTES
-        ref = await asyncio.to_thread(_ref_of, data) if large else _ref_of(data)
+        content = data if isinstance(data, bytes) else await self._joined(data)
+        large = len(content) > CHUNK_BYTES
+        ref = await self._threads.run(lambda: _ref_of(content)) if large else _ref_of(content)
         with self._lock:
-            blob = self._blobs.setdefault(ref, _Blob(data))
+            blob = self._blobs.setdefault(ref, _Blob(content))
             blob.put_at = time.monotonic()
             blob.awaited += 1
         return ref
@@ -107,6 +105,12 @@ class InMemoryBlobStore:
             for ref in old:
                 del self._blobs[ref]
         return len(old)
+
+    async def _joined(self, chunks: AsyncIterable[bytes]) -> bytes:
+        found = [chunk async for chunk in chunks]
+        if sum(map(len, found)) <= CHUNK_BYTES:
+            return b"".join(found)
+        return await self._threads.run(lambda: b"".join(found))
 
     def _renew(self) -> None:
         """Make the lock anew, which another thread may hold where this process was forked."""
