@@ -39,6 +39,7 @@ class Workers:
         self._running = 0
         self._allowed = count  # steps that may run now: those that are stuck do not count
         self._idle: list[Todo] = []
+        self._closed = 0  # how often; a thread belongs to the time between two
         self._waiting: deque[Step] = deque()
         self._lock = threading.Lock()
         self._here = threading.local()
@@ -105,10 +106,10 @@ class Workers:
         todo = queue.SimpleQueue()
         todo.put(job)
         threading.Thread(
-            target=self._work, args=(todo,), name="substrate-sandbox", daemon=True
+            target=self._work, args=(todo, self._closed), name="substrate-sandbox", daemon=True
         ).start()
 
-    def _work(self, todo: Todo) -> None:
+    def _work(self, todo: Todo, closed: int) -> None:
         """One thread. It does not end before `close`: a worker process dies with its thread."""
         self._prepare()
         me = threading.get_ident()
@@ -122,15 +123,22 @@ class Workers:
                     self._allowed -= 1  # nobody need stand in for it any more
                 has_place = self._waiting and self._running <= self._allowed
                 job = self._waiting.popleft() if has_place else None
+                ends = closed != self._closed
                 if job is None:
                     self._running -= 1
-                    self._idle.append(todo)
+                    if not ends:
+                        self._idle.append(todo)
+            if ends:
+                if job is not None:
+                    self._give(job, None)
+                return
             if job is None:
                 job = todo.get()
 
     def close(self) -> None:
-        """End the threads that are idle; a busy one goes on being used."""
+        """End the threads: the idle ones now, a busy one after its step."""
         with self._lock:
+            self._closed += 1
             idle, self._idle = self._idle, []
         for todo in idle:
             todo.put(None)
